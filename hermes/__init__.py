@@ -1,0 +1,1 @@
+"""Hermes: an agent server on Trio."""
