@@ -1,0 +1,184 @@
+"""A command that runs beside the conversation: its output is kept in a bounded buffer, its end is told once.
+
+The owner gives it a task (`await nursery.start(process.supervise)`); it lives as long as that task. Other
+processes that the command leaves behind stay with it: they keep the task alive and are ended with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import trio
+
+from hermes.nurseries.process_output import OutputBuffer, OutputPump
+from hermes.nurseries.process_roster import Entry
+from hermes.nurseries.process_spec import (
+    ProcessEnd,
+    ProcessKind,
+    ProcessSpec,
+    TerminalSize,
+    exit_status,
+)
+from hermes.nurseries.processes import DRAIN, Clearance, ProcessSupervisor, Streams, feed
+from hermes.nurseries.pty_process import resize
+
+_END_OF_INPUT = b"\x04"
+_QUICKEST_LOOK = 0.01
+_LAZIEST_LOOK = 0.5
+
+
+class BackgroundProcess:
+    """One background command. Everything but `supervise`, `wait`, `kill` and `write` returns at once."""
+
+    def __init__(
+        self,
+        supervisor: ProcessSupervisor,
+        spec: ProcessSpec,
+        *,
+        buffer_bytes: int = 200_000,
+        on_output: Callable[[bytes], None] | None = None,
+        on_exit: Callable[[BackgroundProcess], None] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.output = OutputBuffer(buffer_bytes)
+        self.end: ProcessEnd | None = None
+        self._supervisor = supervisor
+        self._on_output = on_output
+        self._on_exit = on_exit
+        self._entry: Entry | None = None
+        self._streams = Streams()
+        self._scope = trio.CancelScope()
+        self._timed_out = False
+        self._exited = trio.Event()
+        self._gone = trio.Event()
+        self._writing = trio.Lock()
+
+    @property
+    def process_id(self) -> str:
+        """Its id in `ProcessSupervisor.live()`; empty before it is started."""
+        return self._entry.process_id if self._entry is not None else ""
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the command itself, once started."""
+        return self._entry.pid if self._entry is not None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """As in `ProcessEnd`; None while the command runs."""
+        return self.end.exit_code if self.end is not None else None
+
+    @property
+    def running(self) -> bool:
+        """True until the command itself has ended; what it left behind may run on."""
+        return self.end is None
+
+    @property
+    def stopped(self) -> bool:
+        """True if somebody asked for its end."""
+        return self._scope.cancel_called
+
+    async def supervise(self, task_status: trio.TaskStatus[BackgroundProcess] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start the command and stay with it until nothing of it is left. To be run once, in its owner's nursery.
+
+        `SpawnFailed`, `Overloaded` and `Unsupported` come out of `nursery.start`. `on_exit` is called exactly once
+        after a successful start, when `end` is known.
+        """
+        entry = self._entry = self._supervisor.admit(self.spec, ProcessKind.BACKGROUND)
+        entry.stop = self.stop
+        try:
+            streams = self._streams = await self._supervisor.spawn(entry)
+            assert streams.stdout is not None
+            pump = OutputPump(streams.stdout, self._take_output)
+            clearance = Clearance()
+            try:
+                task_status.started(self)
+                with self._scope:
+                    await self._attend(entry, pump)
+            finally:
+                try:
+                    clearance = await self._supervisor.clear(entry, streams, pump)
+                finally:
+                    self._settle(entry, clearance)
+        finally:
+            self._supervisor.release(entry)
+            self._gone.set()
+
+    def stop(self) -> None:
+        """Ask for the end of the command and of all it left behind. Does not wait."""
+        self._scope.cancel()
+
+    async def kill(self) -> bool:
+        """End it and wait until nothing is left. False if the command had already ended by itself."""
+        had_ended = self.end is not None
+        self.stop()
+        await self._gone.wait()
+        return not had_ended
+
+    async def wait(self) -> ProcessEnd:
+        """Wait until the command itself has ended."""
+        await self._exited.wait()
+        assert self.end is not None
+        return self.end
+
+    async def write(self, data: bytes) -> None:
+        """Write to its input. Raises `trio.BrokenResourceError` or `trio.ClosedResourceError` if it reads no more."""
+        async with self._writing:
+            if self._streams.stdin is None:
+                raise trio.ClosedResourceError("this process has no input")
+            await self._streams.stdin.send_all(data)
+
+    async def close_stdin(self) -> None:
+        """Tell it that no more input comes."""
+        async with self._writing:
+            if self._streams.stdin is None:
+                return
+            if self.spec.terminal is None:
+                self._streams.stdin.close()
+            else:
+                await self._streams.stdin.send_all(_END_OF_INPUT)
+
+    def resize(self, size: TerminalSize) -> None:
+        """Change the size of its terminal; without one, or after its end, nothing happens."""
+        if self.spec.terminal is not None and self._streams.stdout is not None and not self._gone.is_set():
+            resize(self._streams.stdout, size)
+
+    async def _attend(self, entry: Entry, pump: OutputPump) -> None:
+        assert entry.process is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pump.run, name=f"output of {self.spec.label}")
+            if isinstance(self.spec.stdin, bytes) and self._streams.stdin is not None:
+                close = self.spec.terminal is None
+                nursery.start_soon(
+                    feed, self._streams.stdin, self.spec.stdin, close, name=f"input of {self.spec.label}"
+                )
+            with trio.move_on_after(math.inf if self.spec.timeout is None else self.spec.timeout) as limit:
+                await entry.process.wait()
+            self._timed_out = limit.cancelled_caught
+            if not self._timed_out:
+                await pump.wait_end(DRAIN)
+                self._settle(entry, Clearance())
+                await self._wait_for_leftovers(entry)
+                await pump.wait_end(DRAIN)
+            nursery.cancel_scope.cancel()
+
+    async def _wait_for_leftovers(self, entry: Entry) -> None:
+        delay = _QUICKEST_LOOK
+        while self._supervisor.members(entry):
+            await trio.sleep(delay)
+            delay = min(delay * 1.5, _LAZIEST_LOOK)
+
+    def _take_output(self, chunk: bytes) -> None:
+        self.output.append(chunk)
+        if self._on_output is not None:
+            self._on_output(chunk)
+
+    def _settle(self, entry: Entry, clearance: Clearance) -> None:
+        if self.end is not None or entry.process is None:
+            return
+        code, number = exit_status(entry.process.returncode)
+        self.end = ProcessEnd(code, number, self._timed_out, clearance.forced, 0, clearance.survivors)
+        self._exited.set()
+        if self._on_exit is not None:
+            self._on_exit(self)

@@ -1,0 +1,320 @@
+"""The process supervisor: no child process, however it behaves, outlives the scope that started it.
+
+Every command gets its own session, a tag in its environment and a place in the roster. It ends when its direct
+child ends; then, or on cancel or timeout, everything that descends from it is asked to stop (SIGTERM), and after
+a grace killed, until /proc shows nothing of it any more. That clean-up is shielded and bounded by the grace plus
+`HARD_LIMIT`. A tree that stops politely costs only the milliseconds it needs.
+
+Who owns the scopes and nurseries in which commands run is decided elsewhere; `run` needs none, background and
+piped processes (`background_process.py`, `piped_process.py`) are supervised in the task that their owner gives
+them. Out of reach: a process that has dropped every mark *and* was orphaned while the server was being killed,
+and one that another user owns. On systems other than Linux the process group is all that is reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from hermes.nurseries import process_tree
+from hermes.nurseries.process_output import OutputPump, single_error
+from hermes.nurseries.process_roster import Entry, Roster
+from hermes.nurseries.process_spec import (
+    LiveProcess,
+    ProcessEnd,
+    ProcessKind,
+    ProcessSpec,
+    Stdin,
+    exit_status,
+    spawn_failure,
+)
+from hermes.nurseries.process_tree import TAG_VARIABLE, OwnerTag, ProcessStat
+from hermes.nurseries.pty_process import open_terminal, under_terminal
+
+logger = logging.getLogger(__name__)
+
+HARD_LIMIT = 2.0
+DRAIN = 0.05
+_FIRST_LOOK = 0.001
+_SLOWEST_LOOK = 0.01
+
+
+@dataclass(slots=True)
+class Streams:
+    """Our ends of a child's streams. With a terminal `stdin` and `stdout` are the same stream."""
+
+    stdin: trio.lowlevel.FdStream | None = None
+    stdout: trio.lowlevel.FdStream | None = None
+    stderr: trio.lowlevel.FdStream | None = None
+
+    def close(self) -> None:
+        """Give the descriptors back. May be called again."""
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """What it took to end a tree."""
+
+    ended: int = 0
+    forced: bool = False
+    survivors: tuple[int, ...] = ()
+
+
+class ProcessSupervisor:
+    """Starts and ends all child processes of one server. Nothing else in the server may start one."""
+
+    def __init__(self, owner: OwnerTag, *, kill_grace: float = 0.5, limit_per_session: int = 64) -> None:
+        self._owner = owner
+        self._kill_grace = kill_grace
+        self._roster = Roster(owner, limit_per_session)
+        self._lost: list[Entry] = []
+
+    def become_subreaper(self) -> bool:
+        """Call once, at start-up, where this process belongs to the server alone.
+
+        From then on every child of this process that is in a session of its own is taken for a descendant of a
+        supervised command. False where the system cannot do it: then orphans are found by their marks only.
+        """
+        done = process_tree.become_subreaper()
+        if done:
+            self._roster.adopt_orphans()
+        return done
+
+    def sweep(self) -> list[int]:
+        """Call once, at start-up: kill what a dead server of the same home has left running. Returns the pids."""
+        killed = process_tree.kill_left_behind(self._owner)
+        if killed:
+            logger.warning("killed %d processes that an earlier server had left running", len(killed))
+        return killed
+
+    async def run(self, spec: ProcessSpec, on_output: Callable[[bytes], None]) -> ProcessEnd:
+        """Run a command to its end; on return, and on cancel, nothing of it is left.
+
+        `on_output` gets stdout and stderr in order, in chunks, never concurrently; it must not wait. Raises
+        `SpawnFailed`, `Overloaded`, `Unsupported` (terminal).
+        """
+        entry = self._roster.admit(spec, ProcessKind.FOREGROUND)
+        try:
+            streams = await self.spawn(entry)
+            assert streams.stdout is not None
+            pump = OutputPump(streams.stdout, on_output)
+            timed_out = False
+            clearance = Clearance()
+            try:
+                with trio.move_on_after(math.inf if spec.timeout is None else spec.timeout) as limit, single_error():
+                    await _converse(entry, streams, pump)
+                timed_out = limit.cancelled_caught
+            finally:
+                clearance = await self.clear(entry, streams, pump)
+            assert entry.process is not None
+            code, number = exit_status(entry.process.returncode)
+            leftovers = 0 if timed_out else clearance.ended
+            return ProcessEnd(code, number, timed_out, clearance.forced, leftovers, clearance.survivors)
+        finally:
+            self.release(entry)
+
+    def live(self) -> list[LiveProcess]:
+        """What is supervised now, for the live tree."""
+        return self._roster.live()
+
+    def pids_of(self, process_id: str) -> list[int]:
+        """Every running pid of one supervised command (`LiveProcess.process_id`)."""
+        for entry in self._roster.entries():
+            if entry.process_id == process_id:
+                return sorted(self._roster.members(entry))
+        return []
+
+    async def stop_background(self, *, session_id: str | None = None, turn_id: str | None = None) -> int:
+        """End the background processes of a session or a turn (of all, without either). Returns how many.
+
+        They end in their own tasks, also if the caller is cancelled.
+        """
+        chosen = [
+            entry
+            for entry in self._roster.entries()
+            if entry.kind is ProcessKind.BACKGROUND
+            and session_id in (None, entry.spec.session_id)
+            and turn_id in (None, entry.spec.turn_id)
+        ]
+        for entry in chosen:
+            if entry.stop is not None:
+                entry.stop()
+        for entry in chosen:
+            await entry.gone.wait()
+        return len(chosen)
+
+    # -- for background_process.py and piped_process.py ---------------------------------------------------
+
+    def admit(self, spec: ProcessSpec, kind: ProcessKind) -> Entry:
+        """Reserve a place; `release` must follow. Raises `Overloaded`."""
+        return self._roster.admit(spec, kind)
+
+    async def spawn(self, entry: Entry, *, separate_stderr: bool = False) -> Streams:
+        """Start the command of this entry; `clear` must follow. A cancel falls before the start or after it."""
+        spec = entry.spec
+        environment = {TAG_VARIABLE: entry.tag} | {k: v for k, v in spec.env.items() if k != TAG_VARIABLE}
+        streams = Streams()
+        argv, stdin, stdout, stderr = spec.argv, subprocess.PIPE, subprocess.PIPE, subprocess.STDOUT
+        child_end: int | None = None
+        try:
+            if spec.terminal is not None:
+                argv = under_terminal(argv)
+                terminal = open_terminal(spec.terminal)
+                streams.stdin = streams.stdout = terminal.stream
+                stdin = stdout = child_end = terminal.child_end
+            elif spec.stdin is Stdin.NULL:
+                stdin = subprocess.DEVNULL
+            if separate_stderr:
+                stderr = subprocess.PIPE
+            # Trio starts the process in a thread that a cancel does not abandon: once started, we hold it.
+            process = await trio.lowlevel.open_process(
+                list(argv),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=environment,
+                cwd=spec.cwd,
+                start_new_session=spec.terminal is None,
+            )
+        except BaseException as error:
+            streams.close()
+            if isinstance(error, OSError | ValueError):
+                raise spawn_failure(spec, error) from error
+            raise
+        finally:
+            if child_end is not None:
+                os.close(child_end)
+        self._roster.started(entry, process)
+        for name in ("stdin", "stdout", "stderr"):
+            if getattr(process, name) is not None:
+                setattr(streams, name, getattr(process, name))
+        return streams
+
+    async def clear(self, entry: Entry, streams: Streams, pump: OutputPump | None = None) -> Clearance:
+        """End everything of this command, then hand over its last output and close its streams. Shielded, bounded."""
+        grace = self._kill_grace if entry.spec.kill_grace is None else max(0.0, entry.spec.kill_grace)
+        entry.ending = True
+        try:
+            members = self._roster.members(entry)
+            if pump is not None:
+                pump.hold()
+            if not members:
+                clearance = Clearance()
+            else:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + grace + 2 * HARD_LIMIT):
+                    clearance = await self._end_while_reading(entry, members, grace, pump)
+            self._roster.reap()
+            self._retry_lost()
+            if clearance.survivors:
+                self._lost.append(entry)
+                logger.error("%s: processes %s cannot be killed", entry.spec.label, clearance.survivors)
+            if pump is not None:
+                pump.release()
+            return clearance
+        finally:
+            streams.close()
+
+    def release(self, entry: Entry) -> None:
+        """Give the place back, unless something of the command could not be killed and must be remembered."""
+        if entry in self._lost:
+            entry.gone.set()
+        else:
+            self._roster.forget(entry)
+
+    def members(self, entry: Entry) -> dict[int, ProcessStat]:
+        """Every running process of this command."""
+        return self._roster.members(entry)
+
+    # -- ending a tree --------------------------------------------------------------------------------------
+
+    async def _end_while_reading(
+        self, entry: Entry, members: dict[int, ProcessStat], grace: float, pump: OutputPump | None
+    ) -> Clearance:
+        # Read on meanwhile: a child that says goodbye into a full pipe would use up the whole grace.
+        clearance = Clearance()
+        async with trio.open_nursery() as nursery:
+            if pump is not None:
+                nursery.start_soon(pump.run, name=f"last output of {entry.spec.label}")
+            clearance = await self._end_members(entry, members, grace)
+            if pump is not None and not clearance.survivors:
+                await pump.wait_end(DRAIN)
+            nursery.cancel_scope.cancel()
+        return clearance
+
+    async def _end_members(self, entry: Entry, members: dict[int, ProcessStat], grace: float) -> Clearance:
+        polite_until = trio.current_time() + grace
+        last_moment = polite_until + HARD_LIMIT
+        asked: set[tuple[int, int]] = set()
+        forced = False
+        delay = _FIRST_LOOK
+        while members and (now := trio.current_time()) < last_moment:
+            polite = now < polite_until
+            if polite:
+                new = {pid: stat for pid, stat in members.items() if (pid, stat.start) not in asked}
+                _signal(entry, new, signal.SIGTERM)
+                # A stopped process gets to see the request only when it goes on.
+                _signal(entry, new, signal.SIGCONT)
+            else:
+                delay = _FIRST_LOOK if not forced else delay
+                forced = True
+                _signal(entry, members, signal.SIGKILL)
+            asked |= {(pid, stat.start) for pid, stat in members.items()}
+            await trio.sleep(min(delay, polite_until - now) if polite else delay)
+            delay = min(delay * 1.5, _SLOWEST_LOOK)
+            members = self._roster.members(entry)
+        return Clearance(len(asked), forced, tuple(sorted(members)))
+
+    def _retry_lost(self) -> None:
+        for entry in list(self._lost):
+            members = self._roster.members(entry)
+            _signal(entry, members, signal.SIGKILL)
+            if not members:
+                self._lost.remove(entry)
+                self._roster.forget(entry)
+
+
+def _signal(entry: Entry, members: dict[int, ProcessStat], number: signal.Signals) -> None:
+    """Signal the group as a whole (no member can slip through by forking), and each member outside it."""
+    group = entry.pid
+    # A group is signalled only if a process of ours was just seen in it: a pid may have a new owner.
+    if group is not None and any(stat.group == group == stat.session for stat in members.values()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+    else:
+        group = None
+    for stat in members.values():
+        if group is None or stat.group != group:
+            process_tree.send_signal(stat, number)
+
+
+async def _converse(entry: Entry, streams: Streams, pump: OutputPump) -> None:
+    """Feed the input, carry the output, until the direct child has ended and the pipe had its moment to drain."""
+    assert entry.process is not None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pump.run, name=f"output of {entry.spec.label}")
+        if isinstance(entry.spec.stdin, bytes) and streams.stdin is not None:
+            close = entry.spec.terminal is None
+            nursery.start_soon(feed, streams.stdin, entry.spec.stdin, close, name=f"input of {entry.spec.label}")
+        await entry.process.wait()
+        # Not until the last holder has closed it: that may be a server which the command has left running.
+        await pump.wait_end(DRAIN)
+        nursery.cancel_scope.cancel()
+
+
+async def feed(stream: trio.lowlevel.FdStream, data: bytes, close: bool) -> None:
+    """Write all of `data`; a child that does not read its input to the end is no error."""
+    with contextlib.suppress(trio.BrokenResourceError):
+        await stream.send_all(data)
+    if close:
+        stream.close()
