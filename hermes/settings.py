@@ -1,0 +1,221 @@
+"""Everything that can be set: the server's own areas, and ``Settings``, the whole.
+
+Pure data: nothing here reads a file or the environment; ``config.py`` does, and ``docs/reference/configuration.md`` is
+generated from these classes. The agent's areas are in ``agent_settings.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from hermes.agent_settings import (
+    AgentSettings,
+    ApprovalSettings,
+    Area,
+    AuxiliarySettings,
+    CompressionSettings,
+    DatabaseSettings,
+    DelegationSettings,
+    DisplaySettings,
+    GuardrailSettings,
+    MemorySettings,
+    ModelSettings,
+    PromptCachingSettings,
+    Seconds,
+    SecuritySettings,
+    SessionSettings,
+    SkillSettings,
+    Switch,
+    TerminalSettings,
+    TimeoutSettings,
+    ToolOutputSettings,
+    Words,
+    area,
+    setting,
+)
+
+Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+class ApiServerSettings(Area):
+    """The HTTP server."""
+
+    enabled: bool = setting(True, "Kept for other tools' files: `hermes serve` always serves.")
+    key: str = setting("", "The server's key.", env="API_SERVER_KEY", secret=True)
+    host: str = setting("127.0.0.1", "Address to listen on.", env="API_SERVER_HOST")
+    port: int = setting(8642, "Port to listen on; 0: any free one.", env="API_SERVER_PORT", ge=0, le=65535)
+    cors_origins: Words = setting((), "Origins of browser pages that may call.", env="API_SERVER_CORS_ORIGINS")
+    model_name: str = setting("", "Model id it announces; empty: hermes-agent.", env="API_SERVER_MODEL_NAME")
+    model_routes: Mapping[str, Mapping[str, Any]] = setting(
+        {}, "Aliases: name to {model, provider, api_key, base_url}.", secret=True
+    )
+    direct_model_requests: bool = setting(False, "Honour the bare `model` field of requests.")
+    tool_progress_events: bool = setting(True, "Named tool frames in chat streams.")
+    max_concurrent_runs: int = setting(10, "Turns at the same time; 0: no cap.")
+    history_tool_output_max_chars: int = setting(0, "Cap of stored tool output in responses; 0: none.", ge=0)
+    on_disconnect: Literal["cancel", "continue"] | None = setting(
+        None, "What happens to a turn whose client went away. None: as each route says."
+    )
+
+
+class GatewaySettings(Area):
+    """The servers."""
+
+    api_server: ApiServerSettings = area(ApiServerSettings)
+    legacy_prompts: bool = setting(
+        False, "Questions as events of the older dialect, also for undeclared WebSocket clients."
+    )
+
+
+class DashboardSettings(Area):
+    """WebSocket clients."""
+
+    ws_orphan_reap_grace_s: Seconds = setting(
+        20, "Life of an idle session whose last client left; 0: never closed.", ge=0
+    )
+    ws_ping_interval: Seconds = setting(20, "Between pings, beyond loopback; 0: none.", ge=0)
+    ws_ping_timeout: Seconds = setting(20, "Wait for the pong.", gt=0)
+
+
+class LimitSettings(Area):
+    """Every deadline and bound of the server itself."""
+
+    interrupt_ack: Seconds = setting(0.9, "Longest wait of an interrupt for its turn to settle.", gt=0)
+    kill_grace: Seconds = setting(0.5, "Between TERM and KILL of a tool's processes.", ge=0)
+    write_deadline: Seconds = setting(10, "One write to a client that does not read.", gt=0)
+    head_deadline: Seconds = setting(10, "A client's request head.", gt=0)
+    flush_grace: Seconds = setting(5, "Last writes to clients at shutdown.", ge=0)
+    drain_grace: Seconds = setting(0.5, "Running turns at shutdown, before they are cancelled.", ge=0)
+    shutdown_grace: Seconds = setting(
+        1.0, "Everything of a stdio server after a signal.", env="HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S", gt=0
+    )
+    approval_timeout: Seconds | None = setting(None, "Overrides approvals.timeout.", gt=0)
+    lease_ttl: Seconds = setting(30, "Life of a turn lease that is not renewed.", gt=0)
+    replay_events: int = setting(512, "Events kept per session for a reconnect.", gt=0)
+    replay_bytes: int = setting(4 * 1024 * 1024, "Bytes kept per session for a reconnect.", gt=0)
+    replay_total_bytes: int = setting(64 * 1024 * 1024, "Bytes kept for all sessions.", gt=0)
+    replay_sessions: int = setting(64, "Sessions whose events are kept.", gt=0)
+    subscriber_buffer: int = setting(256, "Frames waiting for one subscriber.", gt=0)
+    subscriber_bytes: int = setting(4 * 1024 * 1024, "Bytes waiting for one subscriber.", gt=0)
+    max_frame_bytes: int = setting(384 * 1024 * 1024, "One incoming frame or line.", gt=0)
+    max_body_bytes: int = setting(10_000_000, "One HTTP request body.", gt=0)
+    max_sessions: int = setting(64, "Live sessions; the least recently used idle one makes room.", gt=0)
+    max_connections: int = setting(256, "Open connections.", gt=0)
+    max_requests: int = setting(256, "Requests in flight on one connection.", gt=0)
+    max_queued_prompts: int = setting(32, "Prompts waiting for one session.", gt=0)
+    max_processes: int = setting(64, "Child processes of one session.", gt=0)
+    session_idle: Seconds = setting(6 * 3600, "Life of a session that nobody looks at.", gt=0)
+    idle_scan: Seconds = setting(300, "Between two looks for idle sessions.", gt=0)
+    parked_activity: Seconds = setting(600, "Silence after which a parked turn is interrupted.", gt=0)
+    parked_force_close: Seconds = setting(60, "Then the wait until it is closed.", gt=0)
+    run_retention: Seconds = setting(3600, "How long a finished run can be read.", gt=0)
+
+
+class ToolSearchSettings(Area):
+    """Deferred tools."""
+
+    enabled: Switch = setting("auto", "Defer external tools when there are many.")
+    defer: Words = setting((), "Tools that are always deferred.")
+
+
+class ToolsSettings(Area):
+    """Tools."""
+
+    tool_search: ToolSearchSettings = area(ToolSearchSettings)
+
+
+class ExtensionControl(Area):
+    """Browser control by an extension."""
+
+    enabled: Annotated[bool, Field(strict=True)] = setting(False, "Must be the boolean true.")
+    developer_mode: Annotated[bool, Field(strict=True)] = setting(False, "Must be the boolean true.")
+
+
+class BrowserSettings(Area):
+    """Browsers."""
+
+    extension_control: ExtensionControl = area(ExtensionControl)
+
+
+class LoggingSettings(Area):
+    """Logs."""
+
+    level: Annotated[Level, BeforeValidator(_upper)] = setting("INFO", "Least severe record that is kept.")
+    format: Literal["text", "json"] = setting("text", "Form of a record.")
+    destination: Literal["stderr", "file"] = setting("stderr", "stderr, or rotating files under logs/ in the home.")
+    max_size_mb: float = setting(5, "Size at which a file is rotated.", gt=0)
+    backup_count: int = setting(3, "Rotated files that are kept.", ge=0)
+
+
+class HostSettings(Area):
+    """Facts about how this process was started; fixed for its life."""
+
+    yolo: bool = setting(False, "Never ask for approval.", env="HERMES_YOLO_MODE")
+    ignore_rules: bool = setting(False, "Read no instruction files of the project.", env="HERMES_IGNORE_RULES")
+    interactive: bool | None = setting(None, "A human sits at a terminal.", env="HERMES_INTERACTIVE")
+    exec_ask: bool | None = setting(None, "The host wants to be asked.", env="HERMES_EXEC_ASK")
+    sidecar_url: str = setting("", "WebSocket that gets a copy of every frame.", env="HERMES_TUI_SIDECAR_URL")
+    skip_configured_mcp: bool = setting(
+        False, "ACP sessions do not start the configured MCP servers.", env="HERMES_ACP_SKIP_CONFIGURED_MCP"
+    )
+
+
+class TopLevel(Area):
+    """Settings that belong to no area."""
+
+    model_aliases: Mapping[str, Any] = setting({}, "Short names of models.")
+    providers: Mapping[str, Mapping[str, Any]] = setting({}, "Named endpoints by name.", secret=True)
+    custom_providers: tuple[Mapping[str, Any], ...] = setting((), "Named endpoints as a list.", secret=True)
+    fallback_providers: tuple[Any, ...] = setting((), "Models to try when the first one fails, in order.", secret=True)
+    toolsets: Words = setting((), "Toolsets that are offered; empty: the host's preset.")
+    file_read_max_chars: int = setting(100_000, "Characters of one file read.", gt=0)
+    context_file_max_chars: int | None = setting(None, "Characters of one instruction file.", gt=0)
+    command_allowlist: Words = setting((), "Command patterns that were approved for good.")
+    mcp_servers: Mapping[str, Mapping[str, Any]] = setting({}, "MCP servers by name.", secret=True)
+    quick_commands: Mapping[str, Mapping[str, Any]] = setting({}, "The user's own slash commands.")
+    checkpoints: Mapping[str, Any] = setting({}, "Read by plugins.")
+    web: Mapping[str, Any] = setting({}, "Read by web tools.", secret=True)
+    code_execution: Mapping[str, Any] = setting({}, "Read by plugins.")
+    cron: Mapping[str, Any] = setting({}, "Read by plugins.")
+    voice: Mapping[str, Any] = setting({}, "Read by hosts.")
+
+
+class Settings(TopLevel):
+    """Everything that can be set."""
+
+    model: ModelSettings = area(ModelSettings)
+    agent: AgentSettings = area(AgentSettings)
+    timeouts: TimeoutSettings = area(TimeoutSettings)
+    terminal: TerminalSettings = area(TerminalSettings)
+    tool_output: ToolOutputSettings = area(ToolOutputSettings)
+    tool_loop_guardrails: GuardrailSettings = area(GuardrailSettings)
+    compression: CompressionSettings = area(CompressionSettings)
+    auxiliary: AuxiliarySettings = area(AuxiliarySettings)
+    prompt_caching: PromptCachingSettings = area(PromptCachingSettings)
+    approvals: ApprovalSettings = area(ApprovalSettings)
+    security: SecuritySettings = area(SecuritySettings)
+    delegation: DelegationSettings = area(DelegationSettings)
+    memory: MemorySettings = area(MemorySettings)
+    skills: SkillSettings = area(SkillSettings)
+    sessions: SessionSettings = area(SessionSettings)
+    database: DatabaseSettings = area(DatabaseSettings)
+    display: DisplaySettings = area(DisplaySettings)
+    gateway: GatewaySettings = area(GatewaySettings)
+    dashboard: DashboardSettings = area(DashboardSettings)
+    limits: LimitSettings = area(LimitSettings)
+    tools: ToolsSettings = area(ToolsSettings)
+    browser: BrowserSettings = area(BrowserSettings)
+    logging: LoggingSettings = area(LoggingSettings)
+    host: HostSettings = area(HostSettings)
+
+    @property
+    def approval_timeout(self) -> float:
+        """How long an approval waits."""
+        return self.limits.approval_timeout or self.approvals.timeout
