@@ -1,0 +1,1 @@
+"""What carries frames: standard streams, WebSocket, and the listener for HTTP."""

@@ -1,0 +1,261 @@
+"""One listening address for HTTP and WebSocket, inside our own tree.
+
+Owns the accept loop, so that Hypercorn's defects stay outside: each connection is accepted here, its request head is
+read with a deadline, and then it is served by Hypercorn's ``TCPServer`` or, on a mounted path, as a WebSocket. A
+client that does not read cannot hold the tree: writes have deadlines, and a cancellation closes every HTTP stream at
+once. Running out of descriptors does not end the loop. One connection's crash is that connection's.
+
+Four internals of Hypercorn are used (``TCPServer``, ``Lifespan``, ``WorkerContext``, ``ConnectionState``); its
+version is pinned, and a contract test pins them.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio.lifespan import Lifespan
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import wrap_app
+from trio_websocket import ConnectionClosed, wrap_server_stream
+
+from hermes.nurseries.containment import Crash, PoolFull, TaskPool, contained, foreign_nursery, open_task_pool
+from hermes.protocols.channels.peek_stream import PeekStream, parse_head
+from hermes.protocols.channels.websocket import WebSocketRequest
+
+logger = logging.getLogger(__name__)
+
+AsgiApp = Callable[..., Awaitable[None]]
+WebSocketHandler = Callable[[WebSocketRequest], Awaitable[None]]
+
+_ACCEPT_PAUSE: Final = 0.1
+_TOO_MANY_CONNECTIONS: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """Bounds of one listener. Beyond ``max_connections`` a new one is answered 503 and closed."""
+
+    max_connections: int = 1024
+    head_deadline: float = 5.0
+    head_bytes: int = 16 * 1024
+    write_deadline: float = 30.0
+    keep_alive: float = 5.0
+    drain_grace: float = 3.0
+    websocket_message_bytes: int = 384 * 1024 * 1024
+    tcp_user_timeout: float = 10.0
+
+
+async def open_listeners(host: str, port: int, limits: ListenerLimits) -> list[trio.SocketListener]:
+    """Listening sockets for an address; port 0 picks a free one. Raises OSError when it cannot be had."""
+    listeners = await trio.open_tcp_listeners(port, host=host)
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    for listener in listeners:
+        if option is not None:
+            # Inherited by accepted sockets: the kernel gives up on a vanished peer even where nobody writes.
+            listener.socket.setsockopt(socket.IPPROTO_TCP, option, int(limits.tcp_user_timeout * 1000))
+    return listeners
+
+
+def listening_port(listeners: list[trio.SocketListener]) -> int:
+    """The port of the first listener."""
+    port: int = listeners[0].socket.getsockname()[1]
+    return port
+
+
+class HttpListener:
+    """Serves an ASGI application and WebSocket handlers on the same sockets.
+
+    Parameters: ``websockets``, handlers by exact path. A handler gets the unanswered handshake; when it returns the
+    connection is closed. Other paths answer a handshake with what the application says to a GET.
+    """
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        *,
+        websockets: Mapping[str, WebSocketHandler] | None = None,
+        limits: ListenerLimits | None = None,
+    ) -> None:
+        self._limits = limits or ListenerLimits()
+        self._websockets = dict(websockets or {})
+        self._config = _hypercorn_config(self._limits)
+        self._app = wrap_app(app, self._config.wsgi_max_body_size, "asgi")
+        self._context = WorkerContext(None)
+        self._state: dict[str, Any] = {}
+        self._http_streams: set[PeekStream] = set()
+        self._connections: TaskPool | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many connections are being served."""
+        return 0 if self._connections is None else self._connections.count
+
+    async def serve(
+        self,
+        listeners: list[trio.SocketListener],
+        *,
+        drain: trio.Event | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until cancelled or drained. After ``drain`` is set nobody new is accepted, idle connections are
+        closed, and busy ones get ``drain_grace`` seconds. The listeners are closed in any case."""
+        lifespan = Lifespan(self._app, self._config, self._state)
+        async with open_task_pool("http services", 2 + len(listeners)) as services:
+            services.start(self._close_streams_when_cancelled, name="http reaper")
+            lifespan_ended = _Outcome(lambda: contained("http lifespan", lifespan.handle_lifespan, log=False))
+            services.start(lifespan_ended.run, name="http lifespan")
+            try:
+                await _start_application(lifespan, lifespan_ended)
+                async with open_task_pool("http connections", self._limits.max_connections) as connections:
+                    self._connections = connections
+                    accepting = [
+                        services.start(self._accept, listener, connections, name="http accept")
+                        for listener in listeners
+                    ]
+                    task_status.started()
+                    await (drain or trio.Event()).wait()
+                    for loop in accepting:
+                        loop.cancel("draining")
+                    _close_all(listeners)
+                    await self._context.terminated.set()
+                    with trio.move_on_after(self._limits.drain_grace):
+                        await connections.wait_empty()
+                    self._abort_http_streams()
+            finally:
+                self._connections = None
+                _close_all(listeners)
+            with trio.move_on_after(self._config.shutdown_timeout):
+                await _stop_application(lifespan)
+
+    async def _accept(self, listener: trio.SocketListener, connections: TaskPool) -> None:
+        while True:
+            try:
+                raw = await listener.accept()
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                # Mostly out of descriptors. Whatever it is: a deaf listener would be worse than a busy one.
+                logger.error("cannot accept a connection: %s; trying again", error)
+                await trio.sleep(_ACCEPT_PAUSE)
+                continue
+            stream = PeekStream(raw, self._limits.write_deadline)
+            try:
+                connections.start(self._serve_connection, stream, name="http connection")
+            except PoolFull:
+                _turn_away(stream)
+
+    async def _serve_connection(self, stream: PeekStream) -> None:
+        try:
+            head = await stream.peek_head(self._limits.head_deadline, self._limits.head_bytes)
+            if head is None:
+                return
+            request = parse_head(head)
+            if request is not None and request.wants_websocket and request.path in self._websockets:
+                await self._serve_websocket(stream, self._websockets[request.path])
+            else:
+                await self._serve_http(stream)
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, ConnectionClosed, ConnectionError):
+            # The client has gone, which is how connections end.
+            pass
+        finally:
+            stream.abort()
+
+    async def _serve_http(self, stream: PeekStream) -> None:
+        self._http_streams.add(stream)
+        try:
+            await TCPServer(
+                self._app,
+                self._config,
+                self._context,
+                ConnectionState(self._state.copy()),
+                stream,  # type: ignore[arg-type]
+            )
+        finally:
+            self._http_streams.discard(stream)
+
+    async def _serve_websocket(self, stream: PeekStream, handler: WebSocketHandler) -> None:
+        stream.keep_alive(idle=30, interval=10, probes=3)
+        peer = str(stream.socket.getpeername()[0])
+        async with foreign_nursery("websocket protocol") as nursery:
+            proposal = None
+            with trio.move_on_after(self._limits.head_deadline):
+                proposal = await wrap_server_stream(nursery, stream, 1, self._limits.websocket_message_bytes, 64 * 1024)
+            if proposal is not None:
+                await handler(WebSocketRequest(proposal, stream, peer))
+
+    async def _close_streams_when_cancelled(self) -> None:
+        """Hypercorn shields its writes, so a stalled reader would outlive our cancellation by a write deadline."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._abort_http_streams()
+
+    def _abort_http_streams(self) -> None:
+        for stream in list(self._http_streams):
+            stream.abort()
+
+
+class _Outcome:
+    """Keeps what a service ended with, for the one who started it."""
+
+    def __init__(self, fn: Callable[[], Awaitable[object]]) -> None:
+        self._fn = fn
+        self.value: object = None
+
+    async def run(self) -> None:
+        self.value = await self._fn()
+
+
+def _hypercorn_config(limits: ListenerLimits) -> Config:
+    config = Config()
+    # Its default handlers write to standard error by themselves, and an access log could reach standard output.
+    config.errorlog = logging.getLogger("hermes.http")
+    config.accesslog = None
+    config.include_server_header = False
+    config.keep_alive_timeout = limits.keep_alive
+    config.h11_max_incomplete_size = limits.head_bytes
+    config.startup_timeout = 10.0
+    config.shutdown_timeout = 3.0
+    return config
+
+
+async def _start_application(lifespan: Lifespan, ended: _Outcome) -> None:
+    try:
+        await lifespan.wait_for_startup()
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        # An application without a lifespan has returned before it could be told to start.
+        return
+    if isinstance(ended.value, Crash):
+        raise ended.value.error
+
+
+async def _stop_application(lifespan: Lifespan) -> None:
+    try:
+        await lifespan.wait_for_shutdown()
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        return
+
+
+def _turn_away(stream: PeekStream) -> None:
+    # One attempt that cannot wait: there is no task to wait in, and the socket buffer of a new connection is empty.
+    try:
+        stream.socket._sock.send(_TOO_MANY_CONNECTIONS)  # type: ignore[attr-defined]
+    except OSError as error:
+        logger.debug("a refused connection was gone already: %s", error)
+    logger.warning("refused a connection: the limit is reached")
+    stream.abort()
+
+
+def _close_all(listeners: list[trio.SocketListener]) -> None:
+    for listener in listeners:
+        listener.socket.close()

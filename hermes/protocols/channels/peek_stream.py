@@ -1,0 +1,110 @@
+"""An accepted TCP connection that can be looked at, cannot be blocked for ever, and can be closed from outside.
+
+Three things a plain socket stream does not offer: the request head can be read and then read again by whoever is
+chosen to serve it; every write has a deadline that works inside a foreign shield (Hypercorn shields its writes, so
+one reader that stalls would hold the whole tree); and ``abort`` wakes every blocked read and write at once.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+READ_SIZE: Final = 64 * 1024
+HTTP2_PREFACE: Final = b"PRI * HTTP/2.0"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """As much of a request head as telling WebSocket from HTTP needs."""
+
+    method: bytes
+    path: str
+    wants_websocket: bool
+
+
+class PeekStream(trio.abc.HalfCloseableStream):
+    """The stream wrapper. ``socket`` is read by Hypercorn."""
+
+    def __init__(self, raw: trio.SocketStream, write_deadline: float) -> None:
+        self.raw = raw
+        self.socket = raw.socket
+        self._write_deadline = write_deadline
+        self._peeked = b""
+        self._is_aborted = False
+
+    async def peek_head(self, within: float, max_bytes: int) -> bytes | None:
+        """The bytes up to the end of the first request head, or what stands for it: the first ``max_bytes`` of a
+        longer one. They will be read again. None when the peer left or took longer than ``within`` seconds."""
+        head = bytearray()
+        with trio.move_on_after(within):
+            while b"\r\n\r\n" not in head and len(head) < max_bytes and not head.startswith(HTTP2_PREFACE):
+                data = await self.raw.receive_some(READ_SIZE)
+                if not data:
+                    return None
+                head += data
+            self._peeked = bytes(head)
+            return self._peeked
+        return None
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if self._peeked:
+            count = len(self._peeked) if max_bytes is None else max_bytes
+            data, self._peeked = self._peeked[:count], self._peeked[count:]
+            await trio.lowlevel.checkpoint()
+            return data
+        return bytes(await self.raw.receive_some(max_bytes))
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        whole = False
+        try:
+            with trio.move_on_after(self._write_deadline):
+                await self.raw.send_all(data)
+                whole = True
+        finally:
+            if not whole:
+                # Half a write cannot be continued: whatever came next would land inside it.
+                self.abort()
+        if not whole:
+            raise trio.BrokenResourceError("the peer has stopped reading")
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.raw.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self.raw.send_eof()
+
+    async def aclose(self) -> None:
+        await self.raw.aclose()
+
+    def abort(self) -> None:
+        """Close at once. Whoever reads or writes gets ClosedResourceError, shielded or not."""
+        if not self._is_aborted:
+            self._is_aborted = True
+            self.socket.close()
+
+    def keep_alive(self, *, idle: int, interval: int, probes: int) -> None:
+        """TCP keepalive, as far as the platform has it."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", idle), ("TCP_KEEPINTVL", interval), ("TCP_KEEPCNT", probes)):
+            option = getattr(socket, name, None)
+            if option is not None:
+                self.socket.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def parse_head(head: bytes) -> RequestHead | None:
+    """What the head says, or None when it is no HTTP/1 request line; the HTTP server answers those."""
+    line, _, rest = head.partition(b"\r\n")
+    parts = line.split(b" ")
+    if len(parts) != 3:
+        return None
+    method, target, _ = parts
+    path = target.partition(b"?")[0].decode("latin-1")
+    upgrade = any(
+        name.strip().lower() == b"upgrade" and b"websocket" in value.lower()
+        for name, _, value in (field.partition(b":") for field in rest.partition(b"\r\n\r\n")[0].split(b"\r\n"))
+    )
+    return RequestHead(method, path, wants_websocket=method == b"GET" and upgrade)

@@ -1,0 +1,1 @@
+"""Method tables and the dispatcher that drives one JSON-RPC conversation."""
