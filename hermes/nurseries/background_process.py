@@ -6,6 +6,7 @@ processes that the command leaves behind stay with it: they keep the task alive 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 
@@ -130,14 +131,15 @@ class BackgroundProcess:
             await self._streams.stdin.send_all(data)
 
     async def close_stdin(self) -> None:
-        """Tell it that no more input comes."""
+        """Tell it that no more input comes; harmless if it reads no more."""
         async with self._writing:
             if self._streams.stdin is None:
                 return
             if self.spec.terminal is None:
                 self._streams.stdin.close()
             else:
-                await self._streams.stdin.send_all(_END_OF_INPUT)
+                with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self._streams.stdin.send_all(_END_OF_INPUT)
 
     def resize(self, size: TerminalSize) -> None:
         """Change the size of its terminal; without one, or after its end, nothing happens."""

@@ -256,24 +256,22 @@ class ProcessSupervisor:
         polite_until = trio.current_time() + grace
         last_moment = polite_until + HARD_LIMIT
         asked: set[tuple[int, int]] = set()
+        seen: set[tuple[int, int]] = set()
         forced = False
         delay = _FIRST_LOOK
         while members and (now := trio.current_time()) < last_moment:
-            polite = now < polite_until
-            if polite:
-                new = {pid: stat for pid, stat in members.items() if (pid, stat.start) not in asked}
-                _signal(entry, new, signal.SIGTERM)
-                # A stopped process gets to see the request only when it goes on.
-                _signal(entry, new, signal.SIGCONT)
+            seen |= {(pid, stat.start) for pid, stat in members.items()}
+            if now < polite_until:
+                _ask_to_end(entry, members, asked)
+                await trio.sleep(min(delay, polite_until - now))
             else:
-                delay = _FIRST_LOOK if not forced else delay
+                delay = delay if forced else _FIRST_LOOK
                 forced = True
                 _signal(entry, members, signal.SIGKILL)
-            asked |= {(pid, stat.start) for pid, stat in members.items()}
-            await trio.sleep(min(delay, polite_until - now) if polite else delay)
+                await trio.sleep(delay)
             delay = min(delay * 1.5, _SLOWEST_LOOK)
             members = self._roster.members(entry)
-        return Clearance(len(asked), forced, tuple(sorted(members)))
+        return Clearance(len(seen), forced, tuple(sorted(members)))
 
     def _retry_lost(self) -> None:
         for entry in list(self._lost):
@@ -284,9 +282,22 @@ class ProcessSupervisor:
                 self._roster.forget(entry)
 
 
-def _signal(entry: Entry, members: dict[int, ProcessStat], number: signal.Signals) -> None:
+def _ask_to_end(entry: Entry, members: dict[int, ProcessStat], asked: set[tuple[int, int]]) -> None:
+    """Ask each process once. One that appears later below a living member is that member's own way of cleaning up."""
+    chosen = {
+        pid: stat
+        for pid, stat in members.items()
+        if not asked or ((pid, stat.start) not in asked and stat.parent not in members)
+    }
+    whole_group = not asked
+    asked |= {(pid, stat.start) for pid, stat in chosen.items()}
+    for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process sees the request only when it goes on
+        _signal(entry, chosen, number, whole_group=whole_group)
+
+
+def _signal(entry: Entry, members: dict[int, ProcessStat], number: signal.Signals, *, whole_group: bool = True) -> None:
     """Signal the group as a whole (no member can slip through by forking), and each member outside it."""
-    group = entry.pid
+    group = entry.pid if whole_group else None
     # A group is signalled only if a process of ours was just seen in it: a pid may have a new owner.
     if group is not None and any(stat.group == group == stat.session for stat in members.values()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
