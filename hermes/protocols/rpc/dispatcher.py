@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from hermes.errors import Overloaded
 from hermes.nurseries.connection import ConnectionEnd, ConnectionTree
-from hermes.nurseries.containment import PooledTask, PoolFull, alone
+from hermes.nurseries.containment import Crash, PooledTask, PoolFull, alone, contained
 from hermes.protocols.channels.message_channel import MessageChannel
 from hermes.protocols.rpc.method_table import Answer, Awaiting, Method, MethodTable, to_wire
 from hermes.protocols.wire.jsonrpc import (
@@ -251,13 +251,13 @@ class RpcConnection(Generic[C]):
         self._waiting[call.number] = _Waiting(task, awaiting.on_cancel)
 
     async def _wait(self, call: Call, awaiting: Awaiting[Any]) -> None:
-        crash: Exception | None = None
+        outcome = await contained(call.method, awaiting.run, log=False)
         try:
-            self._answer(call, await awaiting.run())
-        except* Exception as group:
-            crash = alone(group)
-        if crash is not None:
-            self._refuse(call, self._dialect.map_error(crash, call.method))
+            if isinstance(outcome, Crash):
+                raise outcome.error
+            self._answer(call, outcome)
+        except Exception as error:
+            self._refuse(call, self._dialect.map_error(error, call.method))
 
     def _answer(self, call: Call, outcome: Any) -> None:
         after: Callable[[], None] | None = None
