@@ -46,10 +46,8 @@ def _effort(value: Any) -> Any:
 
 
 def _approval_mode(value: Any) -> Any:
-    """A bare ``off`` is a boolean to some YAML writers; an unknown mode must never mean less asking."""
-    if value is False:
-        return "off"
-    return value if value in ("manual", "smart", "off") else "manual"
+    """A bare ``off`` is a boolean to some YAML writers. Anything unknown is refused: the default asks."""
+    return "off" if value is False else value
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]

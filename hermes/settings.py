@@ -6,7 +6,8 @@ generated from these classes. The agent's areas are in ``agent_settings.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -219,3 +220,40 @@ class Settings(TopLevel):
     def approval_timeout(self) -> float:
         """How long an approval waits."""
         return self.limits.approval_timeout or self.approvals.timeout
+
+
+@dataclass(frozen=True, slots=True)
+class SettingField:
+    """One setting as data: for documentation, listings and checks of keys."""
+
+    key: str
+    default: Any
+    description: str
+    env: str
+    secret: bool
+    annotation: Any
+
+
+def area_of(kind: type[Area], name: str) -> type[Area] | None:
+    """The nested area of this name, or None if the name is a value (or unknown)."""
+    field = kind.model_fields.get(name)
+    annotation = field.annotation if field is not None else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Area) else None
+
+
+def every_setting(kind: type[Area] = Settings, prefix: str = "") -> Iterator[SettingField]:
+    """All settings below an area, in the order in which they are declared."""
+    for name, field in kind.model_fields.items():
+        nested = area_of(kind, name)
+        if nested is not None:
+            yield from every_setting(nested, f"{prefix}{name}.")
+            continue
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        yield SettingField(
+            key=prefix + name,
+            default=field.default,
+            description=field.description or "",
+            env=str(extra.get("env", "")),
+            secret=bool(extra.get("secret")),
+            annotation=field.annotation,
+        )

@@ -1,0 +1,186 @@
+"""Log output: where it goes, its form, and the fields that say whose it is.
+
+Standard ``logging``, one logger per module. Standard output belongs to the wire and is never written here. Records
+carry the session, turn and request they belong to through context variables (``log_fields``), which a task hands to
+its children. Whatever is written has passed the redaction that was given, tracebacks included.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+Redact = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFields:
+    """Whose work a record is about; empty where it is nobody's."""
+
+    session: str = ""
+    turn: str = ""
+    request: str = ""
+
+
+_fields: ContextVar[LogFields] = ContextVar("hermes_log_fields", default=LogFields())  # noqa: B039 - frozen
+
+
+@contextmanager
+def log_fields(*, session: str | None = None, turn: str | None = None, request: str | None = None) -> Iterator[None]:
+    """Mark records of this block, and of tasks started in it. None leaves a field as it is."""
+    given = {"session": session, "turn": turn, "request": request}
+    token = _fields.set(replace(_fields.get(), **{name: value for name, value in given.items() if value is not None}))
+    try:
+        yield
+    finally:
+        _fields.reset(token)
+
+
+def current_log_fields() -> LogFields:
+    return _fields.get()
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """``directory`` is where files go when ``to_files`` is set; ``max_bytes`` and ``backups`` are their rotation."""
+
+    level: str = "INFO"
+    json: bool = False
+    to_files: bool = False
+    directory: Path = Path("logs")
+    max_bytes: int = 5_000_000
+    backups: int = 3
+
+
+def set_up_logging(options: LogOptions, redact: Redact = lambda text: text, *, stderr: int = 2) -> None:
+    """Replace whatever the root logger had. Raises ``OSError`` if the log directory cannot be written."""
+    formatter: logging.Formatter = JsonFormatter(redact) if options.json else TextFormatter(redact)
+    handlers: list[logging.Handler]
+    if options.to_files:
+        options.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        everything = _private_file(options, "agent.log")
+        errors = _private_file(options, "errors.log")
+        errors.setLevel(logging.WARNING)
+        handlers = [everything, errors]
+    else:
+        handlers = [DescriptorHandler(stderr)]
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+        old.close()
+    for handler in handlers:
+        handler.setFormatter(formatter)
+        root.addHandler(handler)
+    root.setLevel(options.level)
+    logging.captureWarnings(True)
+    # A failing log line must not print a traceback of its own into somebody's terminal.
+    logging.raiseExceptions = False
+
+
+def _private_file(options: LogOptions, name: str) -> RotatingFileHandler:
+    path = options.directory / name
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    return PrivateRotatingFileHandler(path, maxBytes=options.max_bytes, backupCount=options.backups, encoding="utf-8")
+
+
+class PrivateRotatingFileHandler(RotatingFileHandler):
+    """Rotated files, too, are for their owner alone."""
+
+    def doRollover(self) -> None:
+        super().doRollover()
+        os.chmod(self.baseFilename, 0o600)
+
+
+class DescriptorHandler(logging.Handler):
+    """Writes to a descriptor without ever waiting for its reader.
+
+    A host that starts us and does not read our stderr fills its pipe; a waiting write would then stop the whole
+    event loop. Records that do not fit are dropped and counted, and the next one that fits says how many.
+    """
+
+    # A pipe that is ready takes this much without waiting (PIPE_BUF).
+    CHUNK = 4096
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._dropped = 0
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record) + "\n"
+        if self._dropped:
+            line = f"({self._dropped} log records dropped: nobody was reading)\n{line}"
+        data = line.encode("utf-8", "backslashreplace")
+        try:
+            written = self._write(data)
+        except OSError:
+            written = False
+        self._dropped = 0 if written else self._dropped + 1
+
+    def _write(self, data: bytes) -> bool:
+        for start in range(0, len(data), self.CHUNK):
+            ready = self._poll.poll(0)
+            if not ready or not ready[0][1] & select.POLLOUT:
+                return False
+            os.write(self._descriptor, data[start : start + self.CHUNK])
+        return True
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-31T12:00:00.123Z INFO hermes.nurseries.turn [session=… turn=…] text``"""
+
+    def __init__(self, redact: Redact) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = _fields.get()
+        marks = [f"{name}={value}" for name, value in _named(fields) if value]
+        marked = f" [{' '.join(marks)}]" if marks else ""
+        text = f"{_timestamp(record)} {record.levelname} {record.name}{marked} {record.getMessage()}"
+        return self._redact("\n".join([text, *_traceback(self, record)]))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line. Redacted before it is encoded, so that quoting cannot hide a secret."""
+
+    def __init__(self, redact: Redact) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self._redact(record.getMessage()),
+        }
+        entry |= {name: value for name, value in _named(_fields.get()) if value}
+        if traceback := _traceback(self, record):
+            entry["traceback"] = self._redact(traceback[0])
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def _named(fields: LogFields) -> tuple[tuple[str, str], ...]:
+    return (("session", fields.session), ("turn", fields.turn), ("request", fields.request))
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    if record.exc_info:
+        return [formatter.formatException(record.exc_info)]
+    return [record.stack_info] if record.stack_info else []
