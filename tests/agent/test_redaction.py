@@ -1,0 +1,101 @@
+"""What is masked, and what only looks like a secret and must survive."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes.agent.redaction import MASK, SENTINEL, has_mask, mask, redact, redact_file
+
+TOKEN = "sk-ant-api03-abcdefghijklmnop1234"
+
+SECRETS: tuple[tuple[str, str], ...] = (
+    (f"key is {TOKEN}", TOKEN),
+    ("ghp_abcdefghijklmnopqrstuvwxyz012345", "ghp_abcdefghijklmnopqrstuvwxyz012345"),
+    ("AWS AKIAIOSFODNN7EXAMPLE here", "AKIAIOSFODNN7EXAMPLE"),
+    ("xoxb-123456789012-abcdefghij", "xoxb-123456789012-abcdefghij"),
+    ("AIzaSyA1234567890abcdefghijklmnopqrstuv", "AIzaSyA1234567890abcdefghijklmnopqrstuv"),
+    ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc123", "eyJhbGciOiJIUzI1NiJ9"),
+    ("OPENAI_API_KEY=abc123def456", "abc123def456"),
+    ("export DB_PASSWORD='hunter2pass'", "hunter2pass"),
+    ("MY_SECRET=swordfish", "swordfish"),
+    ('{"api_key": "Zx81kkQ9-22"}', "Zx81kkQ9-22"),
+    ("password: hunter2!x", "hunter2!x"),
+    ("  client_secret: a1b2c3d4e5", "a1b2c3d4e5"),
+    ("Authorization: Bearer abcdef123456", "abcdef123456"),
+    ('curl -H "Authorization: Basic dXNlcjpwYXNz" x', "dXNlcjpwYXNz"),
+    ("x-api-key: abcd-efgh-1234", "abcd-efgh-1234"),
+    ("postgres://ada:s3cr3tpw@db.example.com/shop", "s3cr3tpw"),
+    ("https://ada:t0ken@github.com/x.git", "t0ken"),
+    ("GET /x?api_key=abcdef123&y=1", "abcdef123"),
+    ("-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAK\nabc\n-----END RSA PRIVATE KEY-----", "MIIEowIBAAK"),
+    ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk", "b3BlbnNzaC1rZXk"),
+)
+
+SURVIVORS: tuple[str, ...] = (
+    "token = get_token()",
+    "token=get_token()",
+    "password=os.environ['DB_PASSWORD']",
+    "password = self.password",
+    "secret: str",
+    "api_key: Optional[str] = None",
+    "api_key=api_key,",
+    "token=None",
+    "token: null",
+    "def login(password, token):",
+    "tokens = tokenizer.encode(text)",
+    "max_tokens: 4096",
+    "max_tokens=8192",
+    "total_tokens: 123",
+    "password: ${DB_PASSWORD}",
+    "password: $DB_PASSWORD",
+    "API_KEY=<your key>",
+    "api_key = 'your-key-here'",
+    "if token == expected_token:",
+    "self.token = token",
+    'data["token"] = token',
+    "the password is not stored",
+    "secret_key: changeme",
+    "sk-short",
+    "task-force-one-two-three-four",
+    "https://example.com/a:b@c",
+    "https://example.com/path?page=2",
+    "git@github.com:org/repo.git",
+    "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+    "550e8400-e29b-41d4-a716-446655440000",
+    'const tokenType = "bearer"',
+    "Authorization: Bearer $TOKEN",
+    "headers = {'Authorization': f'Bearer {token}'}",
+    "password_field: 'password'",
+)
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_secret_is_masked_in_both_forms(text: str, secret: str) -> None:
+    assert secret not in redact(text)
+    assert secret not in redact_file(text)
+    assert SENTINEL in redact_file(text)
+
+
+@pytest.mark.parametrize("text", SURVIVORS)
+def test_text_that_only_looks_like_a_secret_survives(text: str) -> None:
+    assert redact(text) == text
+    assert redact_file(text) == text
+
+
+@pytest.mark.parametrize(("text", "_secret"), SECRETS)
+def test_masking_twice_changes_nothing_more(text: str, _secret: str) -> None:
+    once = redact(text)
+    assert redact(once) == once
+    filed = redact_file(text)
+    assert redact_file(filed) == filed
+
+
+def test_long_value_keeps_its_ends_and_a_short_one_nothing() -> None:
+    assert mask("abcdefghijklmnopqrst") == "abcdef...qrst"
+    assert mask("short") == MASK
+
+
+def test_masked_text_is_recognized_before_it_is_written() -> None:
+    assert has_mask(redact_file(f"KEY={TOKEN}"))
+    assert has_mask(redact(f"KEY={TOKEN}"))
+    assert not has_mask("nothing to see")
