@@ -1,0 +1,5 @@
+"""``python -m hermes``."""
+
+from hermes.cli import main
+
+main()

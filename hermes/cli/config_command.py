@@ -1,0 +1,93 @@
+"""``hermes config``: show, read and change settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes.config import (
+    LoadedSettings,
+    config_path,
+    effective_settings,
+    home_from_environment,
+    load_settings,
+    save_setting,
+)
+from hermes.errors import InvalidValue
+
+
+@click.group("config")
+@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Home directory (HERMES_HOME).")
+@click.pass_context
+def command(ctx: click.Context, home: Path | None) -> None:
+    """Show, read and change settings."""
+    ctx.obj = home.absolute() if home is not None else home_from_environment()
+
+
+@command.command("path")
+@click.pass_obj
+def path(home: Path) -> None:
+    """Print where the configuration file is."""
+    click.echo(config_path(home))
+
+
+@command.command("show")
+@click.option("--all", "everything", is_flag=True, help="Defaults as well.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with the source of each value.")
+@click.pass_obj
+def show(home: Path, everything: bool, as_json: bool) -> None:
+    """Print the settings in force and where each comes from; secrets are masked."""
+    rows = [row for row in effective_settings(_loaded(home)) if everything or row[2] != "default"]
+    if as_json:
+        click.echo(json.dumps({key: {"value": value, "source": source} for key, value, source in rows}, indent=2))
+        return
+    for key, value, source in rows:
+        click.echo(f"{key} = {json.dumps(value, ensure_ascii=False)}  # {source}")
+
+
+@command.command("get")
+@click.argument("key")
+@click.pass_obj
+def get(home: Path, key: str) -> None:
+    """Print one setting as JSON."""
+    values = {name: value for name, value, _ in effective_settings(_loaded(home))}
+    if key not in values:
+        raise InvalidValue(f"unknown setting: {key}")
+    click.echo(json.dumps(values[key], ensure_ascii=False))
+
+
+@command.command("set")
+@click.argument("key")
+@click.argument("value")
+@click.pass_obj
+def set_value(home: Path, key: str, value: str) -> None:
+    """Write one setting into the configuration file. VALUE is JSON, or text."""
+    try:
+        save_setting(home, key, _parsed(value))
+    except OSError as error:
+        raise InvalidValue(f"the configuration file cannot be written: {error}") from error
+
+
+@command.command("unset")
+@click.argument("key")
+@click.pass_obj
+def unset(home: Path, key: str) -> None:
+    """Take one setting out of the configuration file."""
+    save_setting(home, key, None)
+
+
+def _loaded(home: Path) -> LoadedSettings:
+    loaded = load_settings(home=home)
+    for warning in loaded.warnings:
+        click.echo(f"hermes: {warning}", err=True)
+    return loaded
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

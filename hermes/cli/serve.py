@@ -1,0 +1,24 @@
+"""``hermes serve``: HTTP, SSE and WebSocket on one port."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hermes.cli.options import load, shared_options
+from hermes.launch import ServeOptions
+
+
+@click.command("serve")
+@click.option("--host", help="Address to listen on (gateway.api_server.host).")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.")
+@click.option("--allow-remote", is_flag=True, help="Permit an address that other machines can reach.")
+@shared_options
+@click.pass_context
+def command(ctx: click.Context, /, host: str | None, port: int | None, allow_remote: bool, **shared: Any) -> None:
+    """Serve HTTP, SSE and WebSocket on one port."""
+    loaded = load(gateway__api_server__host=host, gateway__api_server__port=port, **shared)
+    from hermes import app
+
+    ctx.exit(app.run_serve(loaded, ServeOptions(allow_remote=allow_remote)))

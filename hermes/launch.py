@@ -1,0 +1,26 @@
+"""What the command line says that is not a setting: facts of one run, handed to ``app``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """``allow_remote``: the address may be reachable from other machines."""
+
+    allow_remote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """``legacy_requests``: questions go out as events of the older dialect as well."""
+
+    legacy_requests: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AcpOptions:
+    """``setup``: ask for provider and model at the terminal instead of serving."""
+
+    setup: bool = False
