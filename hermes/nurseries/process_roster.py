@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import trio
 
@@ -38,6 +38,8 @@ from hermes.nurseries.process_tree import (
     read_stat,
     tag_in,
 )
+
+_MOST_LOOKS = 50
 
 
 class Entry:
@@ -133,10 +135,39 @@ class Roster:
         """Every running process of this command, its descendants wherever they have gone included."""
         if sys.platform != "linux":
             return self._group_of(entry)
-        table = None if self._orphans_come_to_us else read_all()
-        stack = [entry.process.pid] if entry.process is not None and entry.child_is_unreaped() else []
-        stack += [stat.pid for stat in self._orphans(table) if stat.running and self._owner_of(stat, entry) is entry]
-        children = children_of if table is None else _children_in(table)
+        seen: list[int] | None = None
+        found: dict[int, ProcessStat] = {}
+        for _ in range(_MOST_LOOKS):
+            unreaped = entry.child_is_unreaped()
+            if self._orphans_come_to_us:
+                listed = self._orphans_among(children_of(self._me))
+                found = self._below(entry, unreaped, map(read_stat, listed), children_of)
+            else:
+                table = read_all()
+                listed = []
+                orphans = map(table.get, self._orphans_among(table))
+                found = self._below(entry, unreaped, orphans, _children_in(table))
+            # Nothing found proves something only if nothing died under our eyes. A child that did is reaped by
+            # the next look. An orphan that did may have left a child, which is an orphan only now: dead ones
+            # stay listed until we reap them, so a list that has not changed proves that there is none.
+            if found or (not unreaped and listed == (seen or [])):
+                break
+            seen = listed
+        if not found and entry.child_is_unreaped():
+            # /proc cannot be read, as when descriptors have run out: the group can be signalled all the same.
+            pid = entry.process.pid if entry.process is not None else 0
+            found[pid] = ProcessStat(pid, self._me, pid, pid, entry.start, True)
+        return found
+
+    def _below(
+        self,
+        entry: Entry,
+        unreaped: bool,
+        orphans: Iterable[ProcessStat | None],
+        children: Callable[[int], list[int]],
+    ) -> dict[int, ProcessStat]:
+        stack = [entry.process.pid] if entry.process is not None and unreaped else []
+        stack += [stat.pid for stat in orphans if stat and stat.running and self._owner_of(stat, entry) is entry]
         found: dict[int, ProcessStat] = {}
         while stack:
             pid = stack.pop()
@@ -152,25 +183,19 @@ class Roster:
         if not self._orphans_come_to_us:
             return
         starting = any(entry.process is None for entry in self._entries.values())
-        for stat in self._orphans(None):
+        for stat in map(read_stat, self._orphans_among(children_of(self._me))):
+            if stat is None:
+                continue
             known = self._marked_owner(stat) is not None
             # While a command is being started its process is no leader yet, and must not be taken for an orphan.
             if not stat.running and (known or not (starting or stat.session == self._my_session)):
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(stat.pid, os.WNOHANG)
 
-    def _orphans(self, table: dict[int, ProcessStat] | None) -> Iterator[ProcessStat]:
-        """Processes that may belong to a command whose part above them is gone."""
-        if table is None:
-            candidates: Iterable[ProcessStat | None] = map(read_stat, children_of(self._me))
-        else:
-            candidates = table.values()
-        for stat in candidates:
-            if stat is None or stat.pid == self._me:
-                continue
-            leader = self._leaders.get(stat.pid)
-            if leader is None or not leader.child_is_unreaped():
-                yield stat
+    def _orphans_among(self, pids: Iterable[int]) -> list[int]:
+        """Those that may belong to a command whose part above them is gone: all but us and the direct children."""
+        leaders = self._leaders
+        return [p for p in pids if p != self._me and not (p in leaders and leaders[p].child_is_unreaped())]
 
     def _marked_owner(self, stat: ProcessStat) -> Entry | None:
         start, entry = self._seen.get(stat.pid, (None, None))

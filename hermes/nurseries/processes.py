@@ -305,7 +305,9 @@ def _signal(entry: Entry, members: dict[int, ProcessStat], number: signal.Signal
     else:
         group = None
     for stat in members.values():
-        if group is None or stat.group != group:
+        # Look again: it may have left the group just before the group was signalled.
+        now = process_tree.read_stat(stat.pid) if group is not None and stat.group == group else stat
+        if now is not None and now.start == stat.start and (group is None or now.group != group):
             process_tree.send_signal(stat, number)
 
 

@@ -1,0 +1,193 @@
+"""EventLog and Subscription: numbered events of one session, a bounded tail, and cursors into it.
+
+``append`` is synchronous: it numbers, stores and wakes. A subscription is a cursor, not a queue: replay after a
+reconnect and live delivery are the same code, and a slow reader costs no memory of its own. A cursor that falls out of
+the retained tail is *lagged*: its owner resynchronises from the snapshot or hangs up. A slow reader never slows a turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import trio
+
+E = TypeVar("E")
+
+
+class Lagged(Exception):
+    """The cursor fell out of the retained tail; ``oldest`` is the lowest number that is still there."""
+
+    def __init__(self, oldest: int) -> None:
+        self.oldest = oldest
+        super().__init__(f"events before {oldest} are gone")
+
+
+class LogClosed(Exception):
+    """The log is closed and the cursor has seen everything."""
+
+
+class LogEntry(Generic[E]):
+    """One event with its number. ``encoded`` keeps wire forms that are the same for every reader of a surface, so that
+    a hundred readers of one session cost one encoding; it lives exactly as long as the entry."""
+
+    __slots__ = ("at", "cost", "encoded", "event", "seq")
+
+    def __init__(self, seq: int, event: E, cost: int, at: float) -> None:
+        self.seq = seq
+        self.event = event
+        self.cost = cost
+        self.at = at
+        self.encoded: dict[str, bytes] = {}
+
+
+class EventLog(Generic[E]):
+    """Numbered events, the first has number 1. Bounds: ``max_events`` and ``max_cost`` bytes (estimated)."""
+
+    def __init__(
+        self,
+        *,
+        cost: Callable[[E], int],
+        clock: Callable[[], float],
+        max_events: int = 512,
+        max_cost: int = 4 << 20,
+    ) -> None:
+        self._entries: deque[LogEntry[E]] = deque()
+        self._cost_of = cost
+        self._clock = clock
+        self._max_events = max_events
+        self._max_cost = max_cost
+        self._cost = 0
+        self._latest = 0
+        self._closed = False
+        self._readers = trio.lowlevel.ParkingLot()
+        self._passed = trio.lowlevel.ParkingLot()
+
+    @property
+    def latest_seq(self) -> int:
+        """Number of the newest event, 0 before the first."""
+        return self._latest
+
+    @property
+    def oldest_seq(self) -> int:
+        """Number of the oldest retained event; ``latest_seq + 1`` when nothing is retained."""
+        return self._entries[0].seq if self._entries else self._latest + 1
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def cost(self) -> int:
+        """Estimated bytes retained."""
+        return self._cost
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def append(self, event: E) -> int:
+        """Number, store, wake; returns the number. Nothing is appended to a closed log (returns the latest number)."""
+        if self._closed:
+            return self._latest
+        self._latest += 1
+        cost = self._cost_of(event)
+        self._entries.append(LogEntry(self._latest, event, cost, self._clock()))
+        self._cost += cost
+        if len(self._entries) > self._max_events or self._cost > self._max_cost:
+            self._trim()
+        if self._readers:
+            self._readers.unpark_all()
+        return self._latest
+
+    def close(self) -> None:
+        """No more events; readers finish what is there and then see ``LogClosed``."""
+        self._closed = True
+        self._readers.unpark_all()
+        self._passed.unpark_all()
+
+    def since(self, seq: int) -> tuple[list[LogEntry[E]], bool]:
+        """Retained entries after ``seq`` and whether some after ``seq`` are gone (``truncated``)."""
+        truncated = seq + 1 < self.oldest_seq and seq < self._latest
+        if seq >= self._latest:
+            return [], truncated
+        start = max(0, seq + 1 - self.oldest_seq)
+        # A deque is walked from its nearer end; live readers stand at the right one.
+        if start > len(self._entries) // 2:
+            newest: list[LogEntry[E]] = []
+            for entry in reversed(self._entries):
+                if entry.seq <= seq:
+                    break
+                newest.append(entry)
+            newest.reverse()
+            return newest, truncated
+        return [entry for entry in self._entries if entry.seq > seq], truncated
+
+    def subscribe(self, after: int | None = None) -> Subscription[E]:
+        """A cursor that reads everything after ``after`` (default: only what is new)."""
+        return Subscription(self, self._latest if after is None else after)
+
+    def _trim(self) -> None:
+        while self._entries and (len(self._entries) > self._max_events or self._cost > self._max_cost):
+            self._cost -= self._entries.popleft().cost
+
+
+class Subscription(Generic[E]):
+    """One reader. ``cursor`` is the number of the last event handed out, ``handled`` of the last one dealt with."""
+
+    __slots__ = ("_ended", "_log", "cursor", "handled")
+
+    def __init__(self, log: EventLog[E], after: int) -> None:
+        self._log = log
+        self.cursor = after
+        self.handled = after
+        self._ended = False
+
+    async def next(self, limit: int = 256) -> list[LogEntry[E]]:
+        """Everything that is new, at least one entry, at most ``limit``. Asking again says that the former batch has
+        been dealt with. Raises ``Lagged`` or ``LogClosed``."""
+        self._mark_handled()
+        while True:
+            batch = self.next_nowait(limit)
+            if batch:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                return batch
+            if self._log.closed:
+                self._end()
+                raise LogClosed
+            await self._log._readers.park()
+
+    def next_nowait(self, limit: int = 256) -> list[LogEntry[E]]:
+        """What is new right now, possibly nothing. Raises ``Lagged``."""
+        if self.cursor >= self._log.latest_seq:
+            return []
+        entries, truncated = self._log.since(self.cursor)
+        if truncated:
+            self._end()
+            raise Lagged(self._log.oldest_seq)
+        del entries[limit:]
+        if entries:
+            self.cursor = entries[-1].seq
+        return entries
+
+    async def wait_handled(self, seq: int) -> None:
+        """Wait until this reader has dealt with everything up to ``seq``, or has ended.
+
+        A request that must be answered after an event waits here, so that the answer follows the event on the wire.
+        """
+        while self.handled < seq and not self._ended:
+            await self._log._passed.park()
+
+    def close(self) -> None:
+        """The reader is gone; whoever waits for it goes on."""
+        self._end()
+
+    def _mark_handled(self) -> None:
+        if self.handled != self.cursor:
+            self.handled = self.cursor
+            if self._log._passed:
+                self._log._passed.unpark_all()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._log._passed.unpark_all()

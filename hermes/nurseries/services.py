@@ -1,0 +1,78 @@
+"""What every session shares: the adapters behind their ports, the clock, the ids, and the settings of the moment.
+
+Built once in the composition root and handed down; nothing here is looked up globally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hermes.agent.ports import (
+    IdSource,
+    LeaseOwner,
+    ModelGateway,
+    ResolvedModel,
+    Tool,
+    ToolSet,
+    TranscriptStore,
+    WallClock,
+)
+from hermes.events import ServerEvent
+from hermes.nurseries.event_log import EventLog
+from hermes.nurseries.processes import ProcessSupervisor
+from hermes.nurseries.scopes import LiveTree
+
+if TYPE_CHECKING:
+    from hermes.nurseries.session import Session
+
+
+class ToolBuilder(Protocol):
+    """Builds the tools of one session.
+
+    ``extra`` are tools that belong to the session alone (MCP servers of an editor); ``answers`` says which kinds of
+    question an attached client shows right now, for tools that exist only while one does. ``pinned`` is the stored
+    list of names that keeps the order (TL-8).
+    """
+
+    def __call__(
+        self,
+        session: Session,
+        *,
+        allow_clarify: bool,
+        depth: int,
+        answers: Callable[[str], bool],
+        pinned: Sequence[str] | None,
+        extra: Sequence[Tool],
+    ) -> ToolSet: ...
+
+
+class PromptBuilder(Protocol):
+    """Builds the pinned system prompt of a session, in tiers (agent-core §1.5). May read files in a thread."""
+
+    async def __call__(
+        self, session: Session, *, tools: ToolSet, resolved: ResolvedModel, system_extra: str | None
+    ) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The shared adapters. ``settings()`` gives the Settings of the moment; nobody keeps them across a turn."""
+
+    store: TranscriptStore
+    models: ModelGateway
+    settings: Callable[[], Any]
+    home: Path
+    supervisor: ProcessSupervisor
+    ids: IdSource
+    clock: WallClock
+    random: Callable[[], float]
+    owner: LeaseOwner
+    tree: LiveTree
+    build_tools: ToolBuilder
+    build_prompt: PromptBuilder
+    announce: EventLog[ServerEvent]
+    redact: Callable[[str], str] = field(default=lambda text: text)
+    tool_summary: Callable[[str, Mapping[str, Any]], str] = field(default=lambda name, _args: name)

@@ -1,0 +1,302 @@
+"""The child processes of one session: what its tools run, in the foreground and beside the conversation.
+
+Background processes belong to the session: they live in its nursery, another session cannot name them, and closing the
+session ends them. A view for one turn remembers which of them that turn started, for the stops that reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Protocol
+
+import trio
+
+from hermes.agent.ports import BackgroundProcessInfo, ProcessOutcome, ProcessRequest
+from hermes.errors import ProcessNotFound, Unsupported
+from hermes.events import ProcessEnded, ProcessOutput, SessionEvent
+from hermes.nurseries.background_process import BackgroundProcess
+from hermes.nurseries.process_spec import ProcessSpec, Stdin, TerminalSize
+from hermes.nurseries.processes import ProcessSupervisor
+from hermes.nurseries.scopes import ReasonScope
+
+BUFFER_BYTES = 200_000
+KEPT_FINISHED_S = 1800.0
+MAX_KEPT = 64
+PREVIEW_CHARS = 1000
+SHOWN_CHUNK = 8192
+
+
+class ProcessOwner(Protocol):
+    """What the processes of a session need of it."""
+
+    key: str
+    scope: ReasonScope
+
+    async def start_background_process(self, process: BackgroundProcess, name: str) -> None: ...
+
+    def emit(self, event: SessionEvent) -> int: ...
+
+    def process_finished(self, info: BackgroundProcessInfo, output: str) -> None: ...
+
+
+class HeadAndTail:
+    """Output bounded in memory: the first and the last bytes, what lies between is counted and dropped."""
+
+    def __init__(self, limit: int) -> None:
+        self._head_limit = limit * 2 // 5
+        self._tail_limit = limit - self._head_limit
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.dropped = 0
+
+    def add(self, chunk: bytes) -> None:
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        if chunk:
+            self._tail += chunk[-self._tail_limit :]
+            self.dropped += max(0, len(chunk) - self._tail_limit)
+            if len(self._tail) > 2 * self._tail_limit:
+                self._trim()
+
+    def take(self) -> tuple[bytes, int]:
+        """The bytes kept, and how many of them are head."""
+        self._trim()
+        return bytes(self._head + self._tail), len(self._head)
+
+    def _trim(self) -> None:
+        surplus = len(self._tail) - self._tail_limit
+        if surplus > 0:
+            del self._tail[:surplus]
+            self.dropped += surplus
+
+
+class Kept:
+    """One background process and what is remembered of it."""
+
+    __slots__ = ("command", "ended_at", "killed", "notify", "process", "read_to", "started_at", "turn_id")
+
+    def __init__(self, process: BackgroundProcess, command: str, turn_id: str, notify: bool, now: float) -> None:
+        self.process = process
+        self.command = command
+        self.turn_id = turn_id
+        self.notify = notify
+        self.started_at = now
+        self.ended_at: float | None = None
+        self.killed = False
+        self.read_to = 0
+
+
+class SessionProcesses:
+    """All processes of one session. ``for_turn`` gives the view that a turn's tools use."""
+
+    def __init__(
+        self, owner: ProcessOwner, supervisor: ProcessSupervisor, ids: Callable[[str], str], now: Callable[[], float]
+    ) -> None:
+        self._now = now
+        self._owner = owner
+        self._supervisor = supervisor
+        self._ids = ids
+        self._kept: dict[str, Kept] = {}
+
+    def for_turn(self, turn_id: str) -> TurnProcesses:
+        return TurnProcesses(self, turn_id)
+
+    async def run_foreground(
+        self, request: ProcessRequest, on_output: Callable[[bytes], None], *, turn_id: str, node: ReasonScope
+    ) -> ProcessOutcome:
+        """Run to the end; on return, and on cancel, nothing of it is left. Raises ``SpawnFailed`` (an ``OSError``)."""
+        kept = HeadAndTail(request.max_output_bytes)
+
+        def take(chunk: bytes) -> None:
+            kept.add(chunk)
+            on_output(chunk)
+
+        began = trio.current_time()
+        spec = self._spec(request, turn_id, stdin=request.stdin if request.stdin is not None else Stdin.NULL)
+        end = await self._supervisor.run(spec, take)
+        output, head = kept.take()
+        return ProcessOutcome(
+            exit_code=None if end.timed_out else end.exit_code,
+            output=output,
+            dropped_bytes=kept.dropped,
+            head_bytes=head,
+            timed_out=end.timed_out,
+            duration_s=trio.current_time() - began,
+        )
+
+    async def start(
+        self, request: ProcessRequest, *, command: str, notify: bool, turn_id: str
+    ) -> BackgroundProcessInfo:
+        now = self._now()
+        self._forget_old(now)
+        process_id = self._ids("proc")
+
+        def on_output(chunk: bytes) -> None:
+            text = chunk.decode("utf-8", "replace")
+            for at in range(0, len(text), SHOWN_CHUNK):
+                self._owner.emit(ProcessOutput(process_id, text[at : at + SHOWN_CHUNK]))
+
+        process = BackgroundProcess(
+            self._supervisor,
+            self._spec(request, turn_id, stdin=Stdin.PIPE),
+            buffer_bytes=BUFFER_BYTES,
+            on_output=on_output,
+            on_exit=lambda _process: self._exited(process_id),
+        )
+        kept = self._kept[process_id] = Kept(process, command, turn_id, notify, now)
+        try:
+            await self._owner.start_background_process(process, f"process {process_id}")
+        except BaseException:
+            del self._kept[process_id]
+            raise
+        return self._info(process_id, kept)
+
+    # --- looking and acting ---
+
+    def list(self) -> Sequence[BackgroundProcessInfo]:
+        return [self._info(process_id, kept) for process_id, kept in self._kept.items()]
+
+    def running(self) -> Iterator[tuple[str, BackgroundProcess]]:
+        for process_id, kept in list(self._kept.items()):
+            if kept.process.running:
+                yield process_id, kept.process
+
+    def get(self, process_id: str) -> BackgroundProcessInfo:
+        full, kept = self._find(process_id)
+        return self._info(full, kept)
+
+    def read_new(self, process_id: str) -> str:
+        _, kept = self._find(process_id)
+        new, _ = kept.process.output.since(kept.read_to)
+        kept.read_to = kept.process.output.total
+        return new.decode("utf-8", "replace")
+
+    def log(self, process_id: str) -> str:
+        _, kept = self._find(process_id)
+        return kept.process.output.tail(BUFFER_BYTES).decode("utf-8", "replace")
+
+    async def wait(self, process_id: str, timeout: float) -> BackgroundProcessInfo:
+        full, kept = self._find(process_id)
+        with trio.move_on_after(timeout):
+            await kept.process.wait()
+        return self._info(full, kept)
+
+    async def kill(self, process_id: str) -> BackgroundProcessInfo:
+        full, kept = self._find(process_id)
+        kept.killed = kept.killed or kept.process.running
+        await kept.process.kill()
+        return self._info(full, kept)
+
+    async def write(self, process_id: str, data: bytes) -> None:
+        _, kept = self._find(process_id)
+        try:
+            await kept.process.write(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise Unsupported("this process does not read input any more") from None
+
+    async def close_stdin(self, process_id: str) -> None:
+        _, kept = self._find(process_id)
+        await kept.process.close_stdin()
+
+    def resize(self, columns: int, rows: int) -> None:
+        """A terminal client changed its size: every pty of the session follows."""
+        for _, process in self.running():
+            process.resize(TerminalSize(rows=rows, columns=columns))
+
+    async def stop_turn(self, turn_id: str) -> int:
+        """End the background processes that this turn started."""
+        return await self._stop([kept for kept in self._kept.values() if kept.turn_id == turn_id])
+
+    async def stop_all(self) -> int:
+        """End every background process of the session; returns how many were running."""
+        return await self._stop(list(self._kept.values()))
+
+    async def _stop(self, chosen: Sequence[Kept]) -> int:
+        running = [kept for kept in chosen if kept.process.running]
+        for kept in running:
+            kept.killed = True
+            kept.process.stop()
+        for kept in running:
+            await kept.process.kill()
+        return len(running)
+
+    # --- inside ---
+
+    def _spec(self, request: ProcessRequest, turn_id: str, *, stdin: Stdin | bytes) -> ProcessSpec:
+        return ProcessSpec(
+            argv=request.argv,
+            env=request.env,
+            cwd=request.cwd,
+            session_id=self._owner.key,
+            turn_id=turn_id,
+            stdin=stdin,
+            terminal=TerminalSize(request.rows, request.columns) if request.pty else None,
+            timeout=request.timeout,
+            kill_grace=request.kill_grace,
+        )
+
+    def _find(self, process_id: str) -> tuple[str, Kept]:
+        kept = self._kept.get(process_id)
+        if kept is not None:
+            return process_id, kept
+        matches = [name for name in self._kept if process_id and name.startswith(process_id)]
+        if len(matches) != 1:
+            raise ProcessNotFound(f"no process {process_id}" if not matches else f"{process_id} is ambiguous")
+        return matches[0], self._kept[matches[0]]
+
+    def _info(self, process_id: str, kept: Kept) -> BackgroundProcessInfo:
+        process = kept.process
+        status: Literal["running", "exited", "killed", "lost"] = "killed" if kept.killed else "exited"
+        if process.running:
+            status = "running"
+        return BackgroundProcessInfo(
+            process_id=process_id,
+            command=kept.command,
+            cwd=process.spec.cwd or "",
+            pid=process.pid,
+            started_at=kept.started_at,
+            status=status,
+            exit_code=process.exit_code,
+            output_preview=process.output.tail(PREVIEW_CHARS).decode("utf-8", "replace"),
+            ended_at=kept.ended_at,
+            notify=kept.notify,
+        )
+
+    def _exited(self, process_id: str) -> None:
+        kept = self._kept.get(process_id)
+        if kept is None:
+            return
+        kept.ended_at = self._now()
+        info = self._info(process_id, kept)
+        self._owner.emit(ProcessEnded(process_id, info.exit_code, kept.command))
+        if kept.notify and not kept.killed:
+            self._owner.process_finished(info, kept.process.output.tail(BUFFER_BYTES).decode("utf-8", "replace"))
+
+    def _forget_old(self, now: float) -> None:
+        finished = [(name, kept) for name, kept in self._kept.items() if not kept.process.running]
+        for name, kept in finished:
+            if now - (kept.ended_at or now) > KEPT_FINISHED_S:
+                del self._kept[name]
+        for name, _ in finished[: max(0, len(self._kept) - MAX_KEPT + 1)]:
+            self._kept.pop(name, None)
+
+
+class TurnProcesses:
+    """The session's background processes as one turn sees them; implements ``ports.BackgroundProcesses``."""
+
+    def __init__(self, all_: SessionProcesses, turn_id: str) -> None:
+        self._all = all_
+        self._turn_id = turn_id
+        self.list = all_.list
+        self.get = all_.get
+        self.read_new = all_.read_new
+        self.log = all_.log
+        self.wait = all_.wait
+        self.kill = all_.kill
+        self.write = all_.write
+        self.close_stdin = all_.close_stdin
+
+    async def start(self, request: ProcessRequest, *, command: str, notify: bool = False) -> BackgroundProcessInfo:
+        return await self._all.start(request, command=command, notify=notify, turn_id=self._turn_id)

@@ -1,0 +1,301 @@
+"""The tool calls of one model message, each in its own scope, each with exactly one result.
+
+Segments run in order, the calls of a segment side by side. A result is stored before its end is announced, in call
+order whatever the order of completion. A call that is cancelled by itself yields a row that says so and the turn goes
+on; when the turn is cancelled, ``close_cancelled`` gives every call that is left its result, so that no transcript
+holds a call without one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any, Protocol
+
+import trio
+
+from hermes.agent.ports import PlannedCall, ToolContext, ToolFailure, ToolOutput
+from hermes.events import SessionEvent, ToolEnded, ToolStarted
+from hermes.messages import Content, Row, TextPart, ToolCall, ToolResult
+from hermes.nurseries.containment import Crash, contained
+from hermes.nurseries.scopes import ReasonScope
+from hermes.outcomes import CancelReason
+
+log = logging.getLogger(__name__)
+
+MAX_PARALLEL = 8
+
+
+class BatchHost(Protocol):
+    """What a batch needs of its turn."""
+
+    turn_id: str
+    scope: ReasonScope
+
+    def emit(self, event: SessionEvent) -> None: ...
+
+    def tool_context(self, planned: PlannedCall, node: ReasonScope, batch: ToolBatch) -> ToolContext: ...
+
+    async def store(self, rows: Sequence[Row]) -> tuple[Row, ...]: ...
+
+    def now(self) -> float: ...
+
+    def shown_arguments(self, planned: PlannedCall) -> Mapping[str, Any]: ...
+
+    def shown_summary(self, planned: PlannedCall) -> str: ...
+
+
+class SlotState(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    STORED = "stored"
+
+
+class CallSlot:
+    """One call of the batch and what became of it."""
+
+    __slots__ = ("announced", "context", "node", "planned", "result", "shown", "started_at", "state")
+
+    def __init__(self, planned: PlannedCall) -> None:
+        self.planned = planned
+        self.state = SlotState.WAITING
+        self.result: ToolResult | None = None
+        self.context: ToolContext | None = None
+        self.node: ReasonScope | None = None
+        self.announced = False
+        self.shown: Mapping[str, Any] = {}
+        self.started_at = 0.0
+
+    @property
+    def call(self) -> ToolCall:
+        return self.planned.call
+
+
+class ToolBatch:
+    """Runs the calls of one model message.
+
+    ``finish`` is applied to each result in call order before it is stored. ``group_deadline`` (seconds, None for no
+    limit) bounds a parallel segment; time in which a human is asked does not count.
+    """
+
+    def __init__(
+        self,
+        host: BatchHost,
+        segments: Sequence[Sequence[PlannedCall]],
+        finish: Callable[[ToolResult], ToolResult],
+        *,
+        group_deadline: float | None,
+    ) -> None:
+        self._host = host
+        self._segments = [[CallSlot(planned) for planned in segment] for segment in segments]
+        self._slots = [slot for segment in self._segments for slot in segment]
+        self._finish = finish
+        self._group_deadline = group_deadline
+        self._group: ReasonScope | None = None
+        self._publishing = trio.Lock()
+        self.asking = trio.Lock()
+        """Questions of parallel calls are shown one at a time."""
+
+    async def run(self) -> list[ToolResult]:
+        """Run everything; returns the results in call order, all of them stored."""
+        for segment in self._segments:
+            if len(segment) == 1:
+                await self._run_call(segment[0])
+            else:
+                await self._run_group(segment)
+            await self._publish()
+        return [slot.result for slot in self._slots if slot.result is not None]
+
+    @contextmanager
+    def human_time(self) -> Iterator[None]:
+        """Time in here does not count against the group's deadline."""
+        began = trio.current_time()
+        try:
+            yield
+        finally:
+            if self._group is not None:
+                self._group.extend_deadline(trio.current_time() - began)
+
+    def names(self) -> list[dict[str, Any]]:
+        """Running calls for ``inflight``."""
+        return [
+            {"id": slot.call.id, "name": slot.call.name, "args": dict(slot.shown), "started_at": slot.started_at}
+            for slot in self._slots
+            if slot.state is SlotState.RUNNING
+        ]
+
+    async def close_cancelled(self, reason: CancelReason | None) -> tuple[Row, ...]:
+        """After a cancellation of the turn: give every unfinished call its result and store what is not stored."""
+        for slot in self._slots:
+            if slot.state is SlotState.RUNNING:
+                slot.result, slot.state = cancelled_result(slot, reason), SlotState.DONE
+            elif slot.state is SlotState.WAITING:
+                slot.result, slot.state = skipped_result(slot, reason), SlotState.DONE
+        return await self._publish()
+
+    # --- one segment, one call ---
+
+    async def _run_group(self, segment: Sequence[CallSlot]) -> None:
+        deadline = float("inf") if self._group_deadline is None else trio.current_time() + self._group_deadline
+        group = self._group = ReasonScope("tool_group", f"{len(segment)} calls", self._host.scope, deadline=deadline)
+        room = trio.Semaphore(MAX_PARALLEL)
+        try:
+            with group:
+                async with trio.open_nursery() as nursery:
+                    for slot in segment:
+                        nursery.start_soon(self._run_in_group, slot, room, name=f"tool {slot.call.name}")
+        finally:
+            self._group = None
+        for slot in segment:
+            if slot.state is SlotState.WAITING:
+                slot.result, slot.state = skipped_result(slot, group.own_reason), SlotState.DONE
+            elif slot.state is SlotState.RUNNING:
+                slot.result, slot.state = cancelled_result(slot, group.own_reason), SlotState.DONE
+
+    async def _run_in_group(self, slot: CallSlot, room: trio.Semaphore) -> None:
+        async with room:
+            await self._run_call(slot)
+        await self._publish()
+
+    async def _run_call(self, slot: CallSlot) -> None:
+        # No tool starts after a stop was accepted (TL-62): this checkpoint raises, and nothing waits between it and
+        # the start.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        planned = slot.planned
+        slot.started_at = self._host.now()
+        slot.shown = self._host.shown_arguments(planned)
+        parent = self._group or self._host.scope
+        node = slot.node = ReasonScope("tool_call", slot.call.name, parent, details={"arguments": dict(slot.shown)})
+        slot.state = SlotState.RUNNING
+        slot.announced = True
+        self._host.emit(
+            ToolStarted(
+                self._host.turn_id,
+                slot.call.id,
+                slot.call.name,
+                slot.shown,
+                self._host.shown_summary(planned),
+                node.node_id,
+            )
+        )
+        with node:
+            result = await self._result_of(slot, node)
+            # Set inside the scope: a result that came in the same tick as a cancel is what happened.
+            slot.result, slot.state = result, SlotState.DONE
+        if slot.result is None:
+            slot.result, slot.state = cancelled_result(slot, node.own_reason), SlotState.DONE
+
+    async def _result_of(self, slot: CallSlot, node: ReasonScope) -> ToolResult:
+        planned = slot.planned
+        if planned.error is not None or planned.tool is None:
+            assert planned.error is not None
+            return planned.error
+        context = slot.context = self._host.tool_context(planned, node, self)
+        output = await contained(f"tool {slot.call.name}", planned.tool.run, context, planned.arguments, log=False)
+        return result_from(slot.call, output)
+
+    # --- storing in call order ---
+
+    async def _publish(self) -> tuple[Row, ...]:
+        """Store the finished calls whose predecessors are all stored, then announce them."""
+        stored: list[Row] = []
+        async with self._publishing:
+            for slot in self._slots:
+                if slot.state is SlotState.STORED:
+                    continue
+                if slot.state is not SlotState.DONE or slot.result is None:
+                    break
+                slot.result = self._finish(slot.result)
+                rows = await self._host.store([tool_row(slot.result, self._host.now())])
+                slot.state = SlotState.STORED
+                stored.extend(rows)
+                if slot.announced:
+                    self._host.emit(
+                        ToolEnded(
+                            self._host.turn_id,
+                            slot.call.id,
+                            slot.call.name,
+                            slot.shown,
+                            slot.result,
+                            max(0.0, self._host.now() - slot.started_at),
+                        )
+                    )
+        return tuple(stored)
+
+
+def tool_row(result: ToolResult, now: float) -> Row:
+    """The transcript row of a result."""
+    content: Content = result.content
+    if result.images:
+        content = (*_text_part(result.content), *result.images)
+    return Row(
+        role="tool",
+        content=content,
+        timestamp=now,
+        tool_call_id=result.call_id,
+        tool_name=result.name,
+        effect_disposition=result.disposition,
+        display_metadata=result.details,
+    )
+
+
+def result_from(call: ToolCall, output: ToolOutput | str | Crash) -> ToolResult:
+    """What a tool gave back, or how it broke, as the one result of its call."""
+    if isinstance(output, Crash):
+        error = output.error
+        if isinstance(error, ToolFailure):
+            return ToolResult(call.id, call.name, error.content, is_error=True, status=error.status)
+        log.error("tool %s crashed", call.name, exc_info=error)
+        text = json.dumps({"error": f"the tool failed: {type(error).__name__}"})
+        return ToolResult(call.id, call.name, text, is_error=True, status="error")
+    if isinstance(output, str):
+        return ToolResult(call.id, call.name, output)
+    return ToolResult(
+        call.id,
+        call.name,
+        output.content,
+        is_error=output.is_error,
+        status=output.status,
+        summary=output.summary,
+        diffs=output.diffs,
+        images=output.images,
+        details=output.details,
+    )
+
+
+def cancelled_result(slot: CallSlot, reason: CancelReason | None) -> ToolResult:
+    """The result of a call that had started: what it did is not known, unless the tool itself can tell."""
+    told: ToolOutput | None = None
+    hook = getattr(slot.planned.tool, "cancelled", None)
+    if hook is not None and slot.context is not None:
+        told = hook(slot.context, slot.planned.arguments)
+    why = _why(reason)
+    content = told.content if told is not None else json.dumps({"error": f"the call was cancelled ({why})"})
+    return ToolResult(
+        slot.call.id,
+        slot.call.name,
+        content,
+        is_error=True,
+        disposition="unknown",
+        status="cancelled",
+        summary=f"cancelled ({why})",
+        details=told.details if told is not None else None,
+    )
+
+
+def skipped_result(slot: CallSlot, reason: CancelReason | None) -> ToolResult:
+    """The result of a call that never started."""
+    text = json.dumps({"error": f"the call was skipped, it did not start ({_why(reason)})"})
+    return ToolResult(slot.call.id, slot.call.name, text, is_error=True, disposition="none", status="skipped")
+
+
+def _why(reason: CancelReason | None) -> str:
+    return "stopped" if reason is None else str(reason)
+
+
+def _text_part(text: str) -> tuple[TextPart, ...]:
+    return (TextPart(text),) if text else ()

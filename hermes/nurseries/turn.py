@@ -1,0 +1,357 @@
+"""Turn: one prompt until its one outcome. Implements ``TurnPort`` for the loop.
+
+The turn's scope owns everything the turn does. ``cancel`` is the single door for every stop; what really ended the turn
+is decided in ``turn_end.py`` when the scope has been left, is stored, and is told as the turn's last event.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from hermes.agent.loop import LoopEnd, run_turn
+from hermes.agent.ports import (
+    DeltaSink,
+    ModelFinished,
+    ModelRequest,
+    PlannedCall,
+    Provider,
+    Redirected,
+    ToolContext,
+)
+from hermes.agent.progress import TurnProgress
+from hermes.errors import HermesError, StoreUnavailable
+from hermes.events import (
+    RedirectApplied,
+    SessionEvent,
+    SteerAccepted,
+    SteerDelivered,
+    TextDelta,
+    TurnStarted,
+    TurnStopping,
+)
+from hermes.messages import Prompt, RewindIntent, Row, ToolResult
+from hermes.nurseries.client_requests import WITHDRAWAL_WORDS
+from hermes.nurseries.containment import Crash, contained
+from hermes.nurseries.scopes import ReasonScope
+from hermes.nurseries.settlement import Settlement
+from hermes.nurseries.tool_batch import ToolBatch
+from hermes.nurseries.tool_context import CallContext
+from hermes.nurseries.turn_slot import Accepted, Submission
+from hermes.outcomes import TURN_TRANSITIONS, CancelReason, Cause, TurnPhase, TurnRecord, Usage
+
+if TYPE_CHECKING:
+    from hermes.nurseries.session import Session
+
+log = logging.getLogger(__name__)
+
+
+class IllegalTransition(RuntimeError):
+    """A phase change that the table does not allow: a bug of ours, never a client's."""
+
+
+class Turn:
+    """One turn. ``ended`` is filled with the record, exactly once, after ``TurnEnded`` was appended."""
+
+    def __init__(
+        self, session: Session, prompt: Prompt, submissions: Sequence[Submission], rewind: RewindIntent | None
+    ) -> None:
+        services = session.services
+        self.session = session
+        self.session_key = session.key
+        self.prompt = prompt
+        self.rewind = rewind
+        self.turn_id = f"{session.key}:{session.runtime_id}:{services.ids('turn')}"
+        self.settings = services.settings()
+        self.submissions = list(submissions)
+        self.phase = TurnPhase.QUEUED
+        self.progress = TurnProgress()
+        self.ended: Settlement[TurnRecord] = Settlement()
+        self.accepted_at = services.clock()
+        self.started_at: float | None = None
+        self.user_row: Row | None = None
+        self.refusal: HermesError | None = None
+        self.end: LoopEnd | None = None
+        self.crash: Crash | None = None
+        self.row_ids: list[int] = []
+        self.batch: ToolBatch | None = None
+        self.holds_lease = False
+        self.rows_stored = False
+        deadline = float("inf")
+        if prompt.limits.deadline_s is not None:
+            deadline = trio.current_time() + prompt.limits.deadline_s
+        self.scope = ReasonScope("turn", self.turn_id, session.scope, deadline=deadline, phase=lambda: self.phase.value)
+        self.scope.on_cancel = self.cancel
+        self._steers: list[str] = []
+        self._closing = False
+        self._redirect: str | None = None
+        self._model_call: ReasonScope | None = None
+        self._shown: list[str] = []
+        self._corrections: list[tuple[str, int]] = []
+        self._shown_length = 0
+
+    # --- what others may do to a turn: all synchronous ---
+
+    def cancel(self, reason: CancelReason) -> bool:
+        """Ask the turn to stop. True if this call was the one that stopped it.
+
+        Open questions are withdrawn before anybody is scheduled, so that their cancellation is told before any answer
+        to the caller (gateway §4.6).
+        """
+        if self.phase is TurnPhase.ENDED or self.scope.own_reason is not None:
+            return False
+        self._move_to(TurnPhase.STOPPING)
+        self._closing = True
+        self.scope.cancel(reason)
+        self.session.requests.withdraw(WITHDRAWAL_WORDS.get(reason.cause, "interrupted"), turn_id=self.turn_id)
+        self.emit(TurnStopping(self.turn_id, reason.cause.value, reason.text))
+        return True
+
+    def steer(self, text: str) -> bool:
+        """Text for the next tool boundary. False if the turn takes none any more (TL-29)."""
+        if self._closing or self.phase in (TurnPhase.STOPPING, TurnPhase.ENDED):
+            return False
+        self._steers.append(text)
+        self.emit(SteerAccepted(self.turn_id, text))
+        return True
+
+    def redirect(self, text: str) -> bool:
+        """Replace the model call in progress. False when none is: the caller steers or queues instead."""
+        call = self._model_call
+        if self._closing or call is None or call.cancelled:
+            return False
+        self._redirect = text
+        return call.cancel(CancelReason(Cause.USER_INTERRUPT, "redirected"))
+
+    def withdraw_steer(self, text: str) -> bool:
+        """Take a pending steer back before it is delivered (TL-32)."""
+        if text not in self._steers:
+            return False
+        self._steers.remove(text)
+        return True
+
+    @property
+    def pending_steers(self) -> Sequence[str]:
+        return tuple(self._steers)
+
+    @property
+    def in_tools(self) -> bool:
+        return self.batch is not None
+
+    async def wait_ended(self) -> TurnRecord:
+        return await self.ended.wait()
+
+    def inflight(self) -> dict[str, Any]:
+        """The turn so far, for snapshots (gateway §4.9); consistent with the log at this very moment."""
+        snapshot: dict[str, Any] = {
+            "user": self.prompt.text,
+            "assistant": "".join(self._shown),
+            "streaming": True,
+            "corrections": [text for text, _ in self._corrections],
+            "correction_offsets": [offset for _, offset in self._corrections],
+            "tools": self.batch.names() if self.batch is not None else [],
+            "pending_steers": list(self._steers),
+        }
+        if self.prompt.display_kind is not None:
+            snapshot["display_kind"] = self.prompt.display_kind
+            snapshot["display_metadata"] = dict(self.prompt.display_metadata or {})
+        return snapshot
+
+    # --- the turn's own life ---
+
+    async def run(self) -> None:
+        """Run to the outcome. Never raises but ``Cancelled``; the slot is free when it returns."""
+        try:
+            with self.scope:
+                result = await contained(f"turn {self.turn_id}", self._live, log=False)
+                if isinstance(result, Crash):
+                    self._take_crash(result)
+        finally:
+            await self.session.finish_turn(self)
+
+    async def _live(self) -> None:
+        session = self.session
+        async with trio.open_nursery() as nursery:
+            await session.begin_turn(self)
+            nursery.start_soon(session.keep_lease, self, name="turn lease")
+            setup = await session.prepare(self)
+            self._move_to(TurnPhase.RUNNING)
+            self.started_at = self.now()
+            self.emit(
+                TurnStarted(
+                    self.turn_id,
+                    self.prompt.text,
+                    self.user_row.row_id if self.user_row else None,
+                    self.prompt.source,
+                    self.prompt.display_kind,
+                    self.prompt.display_metadata,
+                    self.prompt.client_message_id,
+                    self.user_row,
+                )
+            )
+            session.turn_started(self)
+            self.end = await run_turn(self, setup)
+            nursery.cancel_scope.cancel()
+
+    def _take_crash(self, crash: Crash) -> None:
+        error = crash.error
+        if self.started_at is None and isinstance(error, HermesError):
+            self.refusal = error
+        elif isinstance(error, StoreUnavailable):
+            self.crash = crash
+        else:
+            log.error("turn %s crashed", self.turn_id, exc_info=error)
+            self.crash = crash
+
+    def accept(self, accepted: Accepted) -> None:
+        """The prompt is durable: tell whoever submitted it."""
+        for submission in self.submissions:
+            submission.accepted.settle(accepted)
+
+    def refuse(self, error: HermesError) -> bool:
+        """The prompt could not be stored. True if somebody was still waiting to hear it."""
+        heard = False
+        for submission in self.submissions:
+            heard = submission.accepted.settle(error) or heard
+        return heard
+
+    def move_to_ended(self) -> None:
+        self._move_to(TurnPhase.ENDED)
+
+    def question_opened_or_closed(self) -> None:
+        """Running and waiting follow the open questions."""
+        waiting = bool(self.session.requests.open_requests(turn_id=self.turn_id))
+        if waiting and self.phase is TurnPhase.RUNNING:
+            self._move_to(TurnPhase.WAITING_FOR_CLIENT)
+        elif not waiting and self.phase is TurnPhase.WAITING_FOR_CLIENT:
+            self._move_to(TurnPhase.RUNNING)
+
+    def _move_to(self, phase: TurnPhase) -> None:
+        if phase not in TURN_TRANSITIONS[self.phase]:
+            raise IllegalTransition(f"turn {self.turn_id}: {self.phase.value} to {phase.value}")
+        self.phase = phase
+        self.scope.tree.touched()
+
+    # --- TurnPort: what the loop may do ---
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        if self.prompt.history is not None:
+            return (*self.prompt.history, *self.session.rows[self.session.rows_before_turn :])
+        return self.session.rows
+
+    def emit(self, event: SessionEvent) -> None:
+        if type(event) is TextDelta:
+            self._shown.append(event.text)
+            self._shown_length += len(event.text)
+        elif type(event) is SteerDelivered or type(event) is RedirectApplied:
+            self._corrections.append((event.text, self._shown_length))
+        self.session.log.append(event)
+
+    async def store(self, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
+        stored = await self.session.append_rows(rows, usage=usage)
+        self.rows_stored = True
+        self.row_ids.extend(row.row_id for row in stored if row.row_id is not None)
+        return stored
+
+    async def replace_with_summary(self, summarized_ids: Sequence[int], summary_rows: Sequence[Row]) -> None:
+        await self.session.replace_with_summary(summarized_ids, summary_rows)
+
+    async def call_model(
+        self, provider: Provider, request: ModelRequest, on_delta: DeltaSink
+    ) -> ModelFinished | Redirected:
+        node = ReasonScope("model_call", request.model, self.scope, details={"request_id": request.request_id})
+        self._model_call = node
+        finished: ModelFinished | None = None
+        try:
+            with node:
+                finished = await provider.call(request, on_delta)
+        finally:
+            self._model_call = None
+        if finished is not None:
+            if self._redirect is not None:
+                # The answer was complete in the same tick: the correction waits for the next boundary.
+                self._steers.insert(0, self._redirect)
+                self._redirect = None
+            return finished
+        text, self._redirect = self._redirect, None
+        if text is None:
+            # Somebody cancelled this very node: without its model call the turn has nothing to go on with.
+            reason = node.own_reason or CancelReason(Cause.NODE_CANCEL)
+            self.cancel(reason)
+            await trio.lowlevel.checkpoint()
+            raise AssertionError("a cancelled turn goes on")
+        return Redirected(text, self.progress.partial_text, self.progress.partial_reasoning)
+
+    async def run_tools(
+        self, segments: Sequence[Sequence[PlannedCall]], finish: Callable[[ToolResult], ToolResult]
+    ) -> Sequence[ToolResult]:
+        deadline = self.settings.timeouts.tools.concurrent_batch or None
+        batch = self.batch = ToolBatch(self, segments, finish, group_deadline=deadline)
+        results = await batch.run()
+        # Only here: a cancelled turn leaves the batch for its end, which gives every open call a result.
+        self.batch = None
+        return results
+
+    async def pause(self, seconds: float, *, why: str) -> None:
+        node = ReasonScope("backoff", why, self.scope)
+        with node:
+            await trio.sleep(seconds)
+
+    def take_steers(self) -> str | None:
+        if not self._steers:
+            return None
+        text = "\n".join(self._steers)
+        self._steers.clear()
+        return text
+
+    def give_back_steers(self, text: str) -> None:
+        self._steers.insert(0, text)
+
+    def has_redirect(self) -> bool:
+        return self._redirect is not None
+
+    def begin_closing(self) -> str | None:
+        self._closing = True
+        if self._redirect is not None:
+            self._steers.append(self._redirect)
+            self._redirect = None
+        return self.take_steers()
+
+    def now(self) -> float:
+        return self.session.services.clock()
+
+    def monotonic(self) -> float:
+        return trio.current_time()
+
+    def random(self) -> float:
+        return self.session.services.random()
+
+    def check_limits(self, usage: Usage, iterations: int) -> None:
+        limits = self.prompt.limits
+        over = (
+            (limits.max_iterations is not None and iterations >= limits.max_iterations)
+            or (limits.max_tokens_total is not None and usage.total_tokens >= limits.max_tokens_total)
+            or (limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd)
+        )
+        if over:
+            self.cancel(CancelReason(Cause.BUDGET))
+
+    # --- BatchHost ---
+
+    def tool_context(self, planned: PlannedCall, node: ReasonScope, batch: ToolBatch) -> ToolContext:
+        return CallContext(self, planned.call.id, planned.call.name, node, batch)
+
+    def shown_arguments(self, planned: PlannedCall) -> Mapping[str, Any]:
+        redact = self.session.services.redact
+        return {key: redact(value) if isinstance(value, str) else value for key, value in planned.arguments.items()}
+
+    def shown_summary(self, planned: PlannedCall) -> str:
+        return self.session.services.tool_summary(planned.call.name, planned.arguments)
+
+    async def ask_auxiliary(self, system: str, user: str, *, max_tokens: int, timeout: float) -> str:
+        """One question to the auxiliary model. Raises ``ProviderError``."""
+        return await self.session.ask_auxiliary(system, user, max_tokens=max_tokens, timeout=timeout, scope=self.scope)

@@ -1,0 +1,277 @@
+"""How a turn ends: the one place that decides its outcome, stores what is left to store, and tells everybody.
+
+Reached on every path out of the turn's scope: finished, failed, crashed, stopped by itself or by anything above it. The
+waiting part is shielded and bounded; the telling part is synchronous and always happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from hermes.agent.interruption import closing_rows, exit_reason, failure_row
+from hermes.errors import HermesError, ProviderError, StoreUnavailable
+from hermes.events import SessionEvent, TurnEnded, TurnRefused
+from hermes.messages import Row
+from hermes.nurseries import turn_start
+from hermes.nurseries.turn_slot import Accepted
+from hermes.outcomes import Cancelled, CancelReason, Cause, Completed, Failed, TurnOutcome, TurnRecord
+
+if TYPE_CHECKING:
+    from hermes.nurseries.session import Session
+    from hermes.nurseries.turn import Turn
+
+log = logging.getLogger(__name__)
+
+STORE_WITHIN = 10.0
+"""Seconds that the last writes of a turn may take, whatever else is cancelled."""
+
+REFUSAL_CODES = {
+    "ProviderNotConfigured": "provider_not_configured",
+    "ModelNotServed": "model_not_served",
+    "StoreUnavailable": "session_persistence_failed",
+    "SessionOwnedElsewhere": "session_busy",
+}
+
+
+@dataclass(slots=True)
+class Ending:
+    """What is known of a turn's end while it is being settled."""
+
+    outcome: TurnOutcome
+    exit_reason: str
+    pending_steer: str | None = None
+    errors: list[str] = field(default_factory=list)
+
+
+async def finish(session: Session, turn: Turn) -> None:
+    """Settle the turn and tell about it. Runs once, at the very end of the turn's task."""
+    ending = decide(turn)
+    ending.pending_steer = join_steers(getattr(turn.end, "pending_steer", None), turn.begin_closing())
+    with trio.CancelScope(deadline=trio.current_time() + STORE_WITHIN, shield=True) as patience:
+        await store_rest(session, turn, ending)
+    if patience.cancelled_caught:
+        log.error("turn %s: the last rows could not be stored within %g s", turn.turn_id, STORE_WITHIN)
+        ending.errors.append("the last rows could not be stored in time")
+    conclude(session, turn, ending)
+
+
+def decide(turn: Turn) -> Ending:
+    """What happened, not what was asked for: a turn that had finished when the stop came is finished (rule 6)."""
+    if turn.end is not None:
+        return Ending(turn.end.outcome, turn.end.exit_reason)
+    if turn.refusal is not None:
+        error = turn.refusal
+        code = REFUSAL_CODES.get(type(error).__name__, "refused")
+        return Ending(Failed(error.message, code, retryable=True), code)
+    if turn.crash is not None:
+        return _crashed(turn, turn.crash.error)
+    reason = turn.scope.reason or CancelReason(Cause.SHUTDOWN)
+    text = turn.progress.partial_text or None
+    return Ending(Cancelled(reason, text), exit_reason(turn.progress.phase, reason))
+
+
+def _crashed(turn: Turn, error: Exception) -> Ending:
+    text = turn.progress.partial_text or None
+    if isinstance(error, StoreUnavailable):
+        failed = Failed(error.message, f"session_persistence_failed:{error.cause}", text, retryable=True)
+        return Ending(failed, "session_persistence_failed")
+    if isinstance(error, ProviderError):
+        failed = Failed(error.message, error.error_class, text, retryable=True)
+        return Ending(failed, f"provider_error({error.error_class})")
+    failed = Failed("the turn failed because of an error in the server; its log has the details", "loop_error", text)
+    return Ending(failed, f"local_processing_error({type(error).__name__})")
+
+
+async def store_rest(session: Session, turn: Turn, ending: Ending) -> None:
+    """Results for every open call, the closing row, the processes of the turn, the title, the lease."""
+    try:
+        await _store_rows(session, turn, ending)
+        if turn.started_at is not None and turn.rows_stored:
+            await turn_start.title_session(session, turn)
+    except HermesError as error:
+        log.error("turn %s: cannot store its end: %s", turn.turn_id, error)
+        ending.errors.append(error.message)
+        if isinstance(ending.outcome, Completed):
+            cause = getattr(error, "cause", "io")
+            text = ending.outcome.text
+            ending.outcome = Failed(error.message, f"session_persistence_failed:{cause}", text, retryable=True)
+            ending.exit_reason = "session_persistence_failed"
+    if isinstance(ending.outcome, Cancelled) and turn.prompt.owns_processes:
+        await session.processes.stop_turn(turn.turn_id)
+    if turn.holds_lease:
+        turn.holds_lease = False
+        try:
+            await session.services.store.release_lease(session.key, session.services.owner)
+        except HermesError as error:
+            log.warning("cannot release the turn lease of %s: %s", session.key, error)
+
+
+async def _store_rows(session: Session, turn: Turn, ending: Ending) -> None:
+    if not turn.holds_lease or (turn.user_row is None and not turn.rows_stored):
+        return
+    reason = ending.outcome.reason if isinstance(ending.outcome, Cancelled) else None
+    if turn.batch is not None:
+        batch, turn.batch = turn.batch, None
+        await batch.close_cancelled(reason)
+    turn.progress.end_unanswered_call()
+    rows = session.rows[session.rows_before_turn :]
+    closing: list[Row] = []
+    match ending.outcome:
+        case Cancelled():
+            assert reason is not None
+            closing, _ = closing_rows(
+                rows,
+                turn.progress.partial_text,
+                turn.progress.partial_reasoning,
+                turn.progress.phase,
+                reason,
+                turn.now(),
+            )
+        case Failed(error=error) if turn.end is None:
+            surface = {"layer": "server", "code": ending.exit_reason, "retryable": ending.outcome.retryable}
+            closing, _ = closing_rows(rows, turn.progress.partial_text, "", turn.progress.phase, _SERVER, turn.now())
+            if not turn.progress.partial_text:
+                row = failure_row((*rows, *closing[:-1]), error, surface, turn.now())
+                closing = [*closing[:-1], *([row] if row is not None else [])]
+        case _:
+            return
+    if closing or turn.progress.unstored_usage.calls:
+        usage = turn.progress.take_unstored_usage()
+        await turn.store(closing, usage=usage)
+    turn.progress.clear_partial()
+
+
+_SERVER = CancelReason(Cause.SHUTDOWN)
+
+
+def join_steers(first: str | None, second: str | None) -> str | None:
+    """Texts that no model call has seen, in the order in which they came."""
+    texts = [text for text in (first, second) if text]
+    return "\n".join(texts) if texts else None
+
+
+def conclude(session: Session, turn: Turn, ending: Ending) -> None:
+    """Free the slot, append the turn's last event, fill its settlement: one breath, in this order."""
+    session.requests.withdraw("interrupted", turn_id=turn.turn_id)
+    record = build_record(session, turn, ending)
+    was_started = turn.started_at is not None
+    told = False
+    if turn.refusal is not None:
+        told = turn.refuse(turn.refusal)
+    else:
+        turn.accept(Accepted(None))
+    turn.move_to_ended()
+    if session.slot.turn is turn:
+        session.slot.release(turn)
+    session.last_prompt_tokens = record.last_prompt_tokens or session.last_prompt_tokens
+    session.last_active = session.services.clock()
+    session.idle_since = trio.current_time()
+    session.retained_failure = retained(turn, record) if isinstance(record.outcome, Failed) else None
+    event: SessionEvent | None = None
+    if was_started:
+        event = TurnEnded(turn.turn_id, record)
+    elif not told:
+        message = record.error or f"the turn was stopped before it began ({record.cause.value if record.cause else ''})"
+        code = turn.refusal and REFUSAL_CODES.get(type(turn.refusal).__name__)
+        event = TurnRefused(turn.turn_id, message, code or None, record)
+    if event is not None:
+        session.emit(event)
+    turn.ended.settle(record)
+    for hook in list(session.on_turn_end):
+        hook(turn, record)
+    session.announce_info()
+    if not session.closing:
+        session.start_next_queued()
+
+
+def retained(turn: Turn, record: TurnRecord) -> dict[str, Any]:
+    """The failed turn as ``inflight`` shows it until the next one starts (gateway §4.9)."""
+    snapshot = turn.inflight()
+    failed = record.outcome
+    assert isinstance(failed, Failed)
+    snapshot.update(
+        streaming=False,
+        tools=[],
+        error=failed.error,
+        status="error",
+        recoverable=failed.retryable,
+        error_surface=error_surface(record),
+    )
+    return snapshot
+
+
+def error_surface(record: TurnRecord) -> dict[str, Any]:
+    """``{layer, code, retryable, provider?, model?, resets_at?}`` of a failed turn (gateway §6.1)."""
+    failed = record.outcome
+    assert isinstance(failed, Failed)
+    layer = "provider" if record.exit_reason.startswith("provider_error") else "turn"
+    surface: dict[str, Any] = {"layer": layer, "code": failed.failure_reason, "retryable": failed.retryable}
+    if record.provider:
+        surface["provider"] = record.provider
+    if record.model:
+        surface["model"] = record.model
+    if failed.resets_at is not None:
+        surface["resets_at"] = failed.resets_at
+    return surface
+
+
+def build_record(session: Session, turn: Turn, ending: Ending) -> TurnRecord:
+    """The full result record of agent-core §1.17: the same keys on every exit path."""
+    progress = turn.progress
+    resolved = session.resolved
+    final_row = next(
+        (
+            row
+            for row in reversed(session.rows[session.rows_before_turn :])
+            if row.role == "assistant" and row.display_kind is None
+        ),
+        None,
+    )
+    model = progress.model or (resolved.model if resolved else "")
+    return TurnRecord(
+        turn_id=turn.turn_id,
+        session_key=session.key,
+        outcome=ending.outcome,
+        exit_reason=ending.exit_reason,
+        usage=progress.usage,
+        session_usage=session.usage,
+        api_calls=progress.api_calls,
+        iterations=progress.iterations,
+        last_reasoning=progress.last_reasoning,
+        last_prompt_tokens=progress.last_prompt_tokens,
+        pending_steer=ending.pending_steer,
+        response_previewed=progress.response_previewed,
+        model=model,
+        requested_model=progress.requested_model or model,
+        served_model=progress.served_model or model,
+        provider=progress.provider or (resolved.provider if resolved else ""),
+        base_url=progress.base_url or (resolved.base_url if resolved else ""),
+        user_row_id=turn.user_row.row_id if turn.user_row is not None else None,
+        final_row_id=final_row.row_id if final_row is not None else None,
+        row_ids=tuple(turn.row_ids),
+        user_intervened=progress.user_intervened,
+        guardrail=progress.guardrail,
+        compression_exhausted=progress.compression_exhausted,
+        billing_block=progress.billing_block,
+        cleanup_errors=tuple(ending.errors),
+        warning=progress.warning,
+        started_at=turn.started_at or turn.accepted_at,
+        ended_at=turn.now(),
+    )
+
+
+async def close_stored(session: Session, reason: CancelReason) -> None:
+    """Mark the stored session as ended; a failure is only logged, the transcript is complete without it."""
+    if not session.is_stored:
+        return
+    word = {Cause.SHUTDOWN: "tui_shutdown", Cause.SESSION_CLOSED: reason.text or "tui_close"}.get(
+        reason.cause, "agent_close"
+    )
+    try:
+        await session.services.store.update_session(session.key, ended_at=session.services.clock(), end_reason=word)
+    except HermesError as error:
+        log.warning("cannot mark session %s as ended: %s", session.key, error)

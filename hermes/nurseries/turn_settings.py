@@ -1,0 +1,52 @@
+"""The loop's settings for one turn, out of the server's settings of the moment and the limits of the request."""
+
+from __future__ import annotations
+
+from hermes.agent.loop_settings import CompressionSettings, GuardrailSettings, LoopSettings, RetrySettings
+from hermes.messages import Prompt
+from hermes.settings import Settings
+
+
+def loop_settings(settings: Settings, prompt: Prompt, *, depth: int, reasoning_effort: str | None) -> LoopSettings:
+    """``depth`` above 0: a delegated agent, with its own bound of iterations. ``reasoning_effort``: the session's own
+    choice, before the configured one."""
+    agent, compression, guardrails = settings.agent, settings.compression, settings.tool_loop_guardrails
+    options = dict(prompt.model_options or {})
+    effort = options.pop("reasoning_effort", None) or reasoning_effort or agent.reasoning_effort or None
+    return LoopSettings(
+        max_iterations=agent.max_turns if depth == 0 else settings.delegation.max_iterations,
+        run_budget_seconds=agent.run_budget_seconds,
+        budget_warning_ratio=agent.budget_warning_ratio,
+        retries=RetrySettings(
+            api_max_retries=agent.api_max_retries,
+            stream_retries=settings.timeouts.provider.stream_retries,
+            recovery_cycles=agent.auto_recovery_cycles,
+        ),
+        guardrails=GuardrailSettings(
+            warnings=guardrails.warnings_enabled,
+            hard_stop=guardrails.hard_stop_enabled,
+            unattended_hard_stop=guardrails.non_interactive_hard_stop_enabled,
+            warn_same_failure=guardrails.warn_after.same_failure,
+            warn_tool_failures=guardrails.warn_after.same_tool_failure,
+            warn_no_progress=guardrails.warn_after.no_progress,
+            halt_same_failure=guardrails.hard_stop_after.same_failure,
+            halt_tool_failures=guardrails.hard_stop_after.same_tool_failure,
+            halt_no_progress=guardrails.hard_stop_after.no_progress,
+            cap_web_searches=guardrails.loop_caps.web_searches,
+            cap_subagents=guardrails.loop_caps.subagents,
+        ),
+        compression=CompressionSettings(
+            enabled=compression.enabled,
+            threshold=compression.threshold,
+            threshold_tokens=compression.threshold_tokens,
+            model_thresholds=compression.model_thresholds,
+            protect_first=compression.protect_first_n,
+            protect_last=compression.protect_last_n,
+            max_attempts=compression.max_attempts,
+            abort_on_summary_failure=compression.abort_on_summary_failure,
+        ),
+        reasoning_effort=effort,
+        temperature=options.pop("temperature", None),
+        max_output_tokens=options.pop("max_tokens", None) or settings.model.max_tokens,
+        extra_body=options,
+    )

@@ -1,0 +1,158 @@
+"""TurnSlot: one turn at a time, and what happens to a prompt that comes while it is taken.
+
+*free → reserved → running → free*. Reserving is synchronous, so two submits, or a submit and a rewind, can never both
+be let in. The busy policy is decided here; a truncating submit is always refused while the slot is taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Literal
+
+from hermes.errors import HermesError, Overloaded
+from hermes.messages import Prompt, TurnLimits, has_images
+from hermes.nurseries.settlement import Settlement
+
+if TYPE_CHECKING:
+    from hermes.nurseries.turn import Turn
+
+SubmitStatus = Literal["streaming", "queued", "steered", "redirected"]
+
+
+class BusyPolicy(Enum):
+    """``display.busy_input_mode`` (gateway §4.2). ``REDIRECT`` is the mode called "interrupt"."""
+
+    REDIRECT = "interrupt"
+    STEER = "steer"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The prompt is durable (or its turn was stopped before it could be: then ``user_row_id`` is None)."""
+
+    user_row_id: int | None
+    survivors: tuple[int | None, ...] | None = None
+
+
+class Submission:
+    """What became of one submitted prompt.
+
+    ``status`` is known at once. ``turn`` is filled with the turn that runs the prompt, or with None when the prompt was
+    dropped from the queue or given to the running turn. ``accepted`` is filled when the prompt is durable, or with the
+    error that refused it.
+    """
+
+    __slots__ = ("accepted", "prompt", "status", "turn")
+
+    def __init__(self, prompt: Prompt, status: SubmitStatus) -> None:
+        self.prompt = prompt
+        self.status = status
+        self.turn: Settlement[Turn | None] = Settlement()
+        self.accepted: Settlement[Accepted | HermesError] = Settlement()
+
+    async def wait_accepted(self) -> Accepted:
+        """The acceptance; raises the domain error that refused the prompt (nothing durable has changed then)."""
+        outcome = await self.accepted.wait()
+        if isinstance(outcome, HermesError):
+            raise outcome
+        return outcome
+
+    async def wait_turn(self) -> Turn | None:
+        """The turn that runs this prompt, as soon as there is one; None if it was dropped or given to another."""
+        return await self.turn.wait()
+
+
+class TurnSlot:
+    """The slot and the queue behind it. Everything is synchronous."""
+
+    def __init__(self, *, max_queued: int) -> None:
+        self.turn: Turn | None = None
+        self._queue: deque[Submission] = deque()
+        self._max_queued = max_queued
+        self.held: str | None = None
+        """Why the slot is taken without a turn (a compression, a branch): its word for people."""
+
+    @property
+    def taken(self) -> bool:
+        return self.turn is not None or self.held is not None
+
+    def reserve(self, turn: Turn) -> None:
+        assert not self.taken
+        self.turn = turn
+
+    def release(self, turn: Turn) -> None:
+        """Only the turn that holds the slot frees it."""
+        if self.turn is turn:
+            self.turn = None
+
+    # --- the queue ---
+
+    @property
+    def queued(self) -> Sequence[Submission]:
+        return tuple(self._queue)
+
+    def enqueue(self, submission: Submission) -> None:
+        """Append; raises ``Overloaded`` when the queue is full (nothing is accepted then)."""
+        if len(self._queue) >= self._max_queued:
+            raise Overloaded(f"{self._max_queued} prompts are waiting already")
+        self._queue.append(submission)
+
+    def enqueue_first(self, submission: Submission) -> None:
+        """Put a prompt that was accepted before in front: it is never refused."""
+        self._queue.appendleft(submission)
+
+    def drop(self, submission: Submission) -> bool:
+        """Take one waiting prompt back. False if it is not waiting any more."""
+        try:
+            self._queue.remove(submission)
+        except ValueError:
+            return False
+        settle_dropped(submission)
+        return True
+
+    def drop_all(self) -> list[Submission]:
+        """Empty the queue; the prompts leave no stored row (decisions, "dropped queued prompts")."""
+        dropped = list(self._queue)
+        self._queue.clear()
+        for submission in dropped:
+            settle_dropped(submission)
+        return dropped
+
+    def take_next(self) -> tuple[Prompt, list[Submission]] | None:
+        """The next envelope: one prompt, or several adjacent text prompts joined by a blank line (gateway §4.3)."""
+        if not self._queue:
+            return None
+        first = self._queue.popleft()
+        merged = [first]
+        if mergeable(first.prompt):
+            while self._queue and mergeable(self._queue[0].prompt) and alike(first.prompt, self._queue[0].prompt):
+                merged.append(self._queue.popleft())
+        prompt = first.prompt
+        if len(merged) > 1:
+            prompt = replace(prompt, content="\n\n".join(part.prompt.text for part in merged))
+        return prompt, merged
+
+
+def settle_dropped(submission: Submission) -> None:
+    submission.accepted.settle(Accepted(None))
+    submission.turn.settle(None)
+
+
+def mergeable(prompt: Prompt) -> bool:
+    """Plain text of a host that does not wait for a turn of its own."""
+    return (
+        prompt.source == "gateway"
+        and isinstance(prompt.content, str)
+        and not has_images(prompt.content)
+        and prompt.api_content is None
+        and prompt.display_kind is None
+        and prompt.limits == TurnLimits()
+    )
+
+
+def alike(first: Prompt, second: Prompt) -> bool:
+    return (first.model, first.provider, first.system_extra) == (second.model, second.provider, second.system_extra)

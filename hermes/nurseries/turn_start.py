@@ -1,0 +1,237 @@
+"""How a turn begins: the lease, the durable prompt, the repaired history, and what the loop needs to run.
+
+Each step waits; the slot was reserved before the first of them, so nobody else changes the session meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from hermes.agent.history import derive_title
+from hermes.agent.interruption import repair_rows
+from hermes.agent.loop import TurnSetup
+from hermes.agent.ports import BackgroundProcessInfo, DeltaKind, ModelRequest, ResolvedModel
+from hermes.errors import HermesError, NotFound
+from hermes.events import HistoryRewound, SessionTitled
+from hermes.messages import Prompt, Row
+from hermes.nurseries.scopes import ReasonScope
+from hermes.nurseries.turn_settings import loop_settings
+from hermes.nurseries.turn_slot import Accepted
+from hermes.outcomes import CancelReason, Cause
+
+if TYPE_CHECKING:
+    from hermes.nurseries.session import Session
+    from hermes.nurseries.turn import Turn
+
+log = logging.getLogger(__name__)
+
+PROCESS_NOTE_CHARS = 4000
+
+
+async def begin(session: Session, turn: Turn) -> None:
+    """Take the lease and make the prompt durable. Raises what refuses the prompt; then nothing durable has changed."""
+    store = session.services.store
+    await ensure_stored(session, turn.prompt)
+    ttl = turn.settings.limits.lease_ttl
+    version = await store.acquire_lease(session.key, session.services.owner, ttl=ttl)
+    turn.holds_lease = True
+    if version != session.history_version:
+        await reload(session)
+    missing = repair_rows(session.rows, turn.now())
+    if missing and turn.rewind is None:
+        await session.append_rows(missing)
+    session.rows_before_turn = len(session.rows)
+    new_rows = [prompt_row(turn)] if turn.prompt.content is not None else []
+    if turn.rewind is not None:
+        result = await store.rewind(session.key, turn.rewind, new_rows, expected_version=session.history_version)
+        session.history_version = result.history_version
+        removed = {row.row_id for row in result.removed}
+        kept = [row for row in session.rows if row.row_id not in removed]
+        session.rows[:] = [*kept, *result.new_rows]
+        session.rows_before_turn = len(kept)
+        forget_removed(session)
+        stored = result.new_rows
+        session.emit(HistoryRewound(tuple(row.row_id for row in result.removed if row.row_id), result.survivors))
+        survivors = result.survivors
+    else:
+        stored = await session.append_rows(new_rows) if new_rows else ()
+        survivors = None
+    turn.user_row = stored[0] if stored else None
+    user_row_id = turn.user_row.row_id if turn.user_row is not None else None
+    if user_row_id is not None:
+        turn.row_ids.append(user_row_id)
+    turn.accept(Accepted(user_row_id, survivors))
+    session.stored_changed()
+
+
+def prompt_row(turn: Turn) -> Row:
+    prompt = turn.prompt
+    metadata = dict(prompt.display_metadata or {})
+    return Row(
+        role="user",
+        content=prompt.content,
+        api_content=prompt.api_content,
+        timestamp=turn.now(),
+        display_kind=prompt.display_kind,
+        display_metadata=metadata or None,
+        platform_message_id=prompt.client_message_id,
+    )
+
+
+async def ensure_stored(session: Session, prompt: Prompt) -> None:
+    """The session row exists from the first accepted prompt on (gateway §3.2)."""
+    if session.is_stored:
+        return
+    await session.services.store.create_session(session.stored)
+    session.is_stored = True
+
+
+async def reload(session: Session) -> None:
+    """Another process has changed the history: read it again before anything is decided on it."""
+    stored = await session.services.store.get_session(session.key)
+    rows = await session.services.store.load_rows(session.key)
+    if stored is None:
+        raise NotFound("the stored session is gone")
+    session.stored = stored
+    session.rows[:] = rows
+    session.history_version = stored.history_version
+    session.usage = stored.usage
+
+
+def forget_removed(session: Session) -> None:
+    """What tools remembered about rows that are gone (agent-core §5.5)."""
+    session.memory.file_reads.clear()
+    session.memory.todos[:] = latest_todos(session.rows)
+    session.memory.todo_revision += 1
+
+
+def latest_todos(rows: list[Row]) -> list[dict[str, Any]]:
+    """The to-do list as the newest stored result of the tool left it."""
+    for row in reversed(rows):
+        if row.role == "tool" and row.tool_name in ("todo_list", "todo"):
+            todos = (row.display_metadata or {}).get("todos")
+            if isinstance(todos, list):
+                return [dict(item) for item in todos]
+    return []
+
+
+async def keep_lease(session: Session, turn: Turn) -> None:
+    """Refresh the lease while the turn runs; a lost lease stops the turn (TL-3)."""
+    ttl = turn.settings.limits.lease_ttl
+    while True:
+        await trio.sleep(ttl / 3)
+        try:
+            held = await session.services.store.refresh_lease(session.key, session.services.owner, ttl=ttl)
+        except HermesError as error:
+            log.warning("cannot refresh the turn lease of %s: %s", session.key, error)
+            continue
+        if not held:
+            turn.holds_lease = False
+            turn.cancel(CancelReason(Cause.LEASE_LOST))
+            return
+
+
+async def resolve_model(session: Session, model: str | None, provider: str | None) -> ResolvedModel:
+    """The model of a turn: the prompt's own, else the session's, else the configured one."""
+    if model is not None or provider is not None:
+        return await session.services.models.resolve(model, provider)
+    if session.resolved is None:
+        session.resolved = await session.services.models.resolve(session.stored.model, session.stored.provider)
+    return session.resolved
+
+
+async def prepare(session: Session, turn: Turn) -> TurnSetup:
+    """Everything the loop needs. Raises ``ProviderNotConfigured`` or ``ModelNotServed``."""
+    services = session.services
+    prompt = turn.prompt
+    resolved = await resolve_model(session, prompt.model, prompt.provider)
+    services.models.provider_for(resolved)
+    requests = session.requests
+    tools = services.build_tools(
+        session,
+        allow_clarify=prompt.allow_clarify and not prompt.unattended and requests.reachable("clarify"),
+        depth=session.depth,
+        answers=lambda method: any(client.answers(method) for client in requests.attached),
+        pinned=session.stored.tool_names,
+        extra=session.extra_tools,
+    )
+    if session.pinned_prompt is None:
+        session.pinned_prompt = await services.build_prompt(
+            session, tools=tools, resolved=resolved, system_extra=session.system_message
+        )
+    return TurnSetup(
+        models=services.models,
+        resolved=resolved,
+        tools=tools,
+        system=session.pinned_prompt,
+        prompt=prompt,
+        settings=loop_settings(
+            turn.settings,
+            prompt,
+            depth=session.depth,
+            reasoning_effort=session.stored.model_config.get("reasoning_effort"),
+        ),
+        progress=turn.progress,
+    )
+
+
+async def ask_auxiliary(
+    session: Session, system: str, user: str, *, max_tokens: int, timeout: float, scope: ReasonScope
+) -> str:
+    """One question to the auxiliary model, no tools, bounded by ``timeout`` seconds. Raises ``ProviderError``."""
+    models = session.services.models
+    current = session.resolved or await models.resolve(None, None)
+    resolved = models.auxiliary(current)
+    request = ModelRequest(
+        request_id=f"{session.key}:aux:{session.services.ids('aux')}",
+        model=resolved.model,
+        messages=(Row(role="user", content=user),),
+        system=(system,),
+        max_output_tokens=max_tokens,
+        session_key=session.key,
+    )
+    node = ReasonScope("model_call", f"auxiliary {resolved.model}", scope, deadline=trio.current_time() + timeout)
+    finished = None
+    with node:
+        finished = await models.provider_for(resolved).call(request, _ignore)
+    if finished is None:
+        raise TimeoutError(f"the auxiliary model gave no answer within {timeout:g} s")
+    return finished.text
+
+
+def _ignore(_kind: DeltaKind, _text: str) -> None:
+    """The auxiliary answer is read whole."""
+
+
+def submit_process_end(session: Session, info: BackgroundProcessInfo, output: str) -> None:
+    """The end of a background process as a turn of its own kind (agent-core §7.5)."""
+    if session.closing:
+        return
+    tail = session.services.redact(output[-PROCESS_NOTE_CHARS:])
+    text = f"[process {info.process_id} finished, exit {info.exit_code}]"
+    prompt = Prompt(
+        content=text,
+        api_content=f"{text}\ncommand: {session.services.redact(info.command)}\noutput (end):\n{tail}",
+        source="process",
+        display_kind="process_complete",
+        display_metadata={
+            "display_text": f"{info.command[:80]} finished (exit {info.exit_code})",
+            "process_id": info.process_id,
+            "exit_code": info.exit_code,
+        },
+    )
+    session.submit_nowait(prompt)
+
+
+async def title_session(session: Session, turn: Turn) -> None:
+    """The instant title after the first turn (agent-core §5.7); a given title is never overwritten."""
+    if session.stored.title is not None or turn.prompt.display_kind is not None:
+        return
+    title = derive_title(turn.prompt.title_text or turn.prompt.text)
+    if not title:
+        return
+    await session.set_title(title, source="derived")
+    session.emit(SessionTitled(session.key, session.stored.title or title))
