@@ -1,0 +1,195 @@
+"""The writer: one thread that owns the writing connection and commits what is queued in groups.
+
+Rules that callers may build on:
+
+1. A job is a function of the connection, without other effects: it may be run again when its group's transaction was
+   lost through another job.
+2. A caller cancelled before its job was queued has done nothing. From then on it waits for the result, whatever
+   happens (at most one lock timeout and one group): the outcome is always known and is never half done.
+3. When ``run`` returns, the job is committed. A job that raises is undone alone; its group is not affected.
+4. At most ``max_queued`` jobs wait. The next caller waits, cancellably, for a place.
+
+Grouping is what makes a thread cheap: one commit and one wake-up of the event loop for all jobs that piled up.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import outcome
+import trio
+
+from hermes.agent.store.failures import CLOSED
+from hermes.errors import StoreUnavailable
+
+T = TypeVar("T")
+Job = Callable[[sqlite3.Connection], Any]
+Result = outcome.Outcome[Any]
+Fault = Callable[[str], None]
+"""Test hook, called in the writer thread with ``begin``, ``commit`` (before it) and ``committed``. It may raise
+``sqlite3.Error`` or end the process."""
+
+MAX_QUEUED = 4096
+MAX_GROUP = 512
+CLOSE_GRACE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    job: Job
+    deliver: Callable[[Result], None]
+
+
+def no_fault(_point: str) -> None:
+    """The hook of a normal store."""
+
+
+class Writer:
+    """Owns ``connection`` from ``start`` on. ``start`` and ``run`` are called inside one Trio run."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, *, max_queued: int = MAX_QUEUED, fault: Fault = no_fault
+    ) -> None:
+        self._connection = connection
+        self._fault = fault
+        # Unbounded by type, bounded by the places: a job is put only by the holder of a place.
+        self._queue: queue.SimpleQueue[QueuedJob | None] = queue.SimpleQueue()
+        self._places = trio.Semaphore(max_queued)
+        self._thread: threading.Thread | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._closed = False
+        self.groups = 0
+        self.jobs = 0
+
+    def start(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        # A daemon: a process that must end does not wait for its database. What was acknowledged is committed.
+        self._thread = threading.Thread(target=self._work, name="sqlite-writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Run the job in a transaction; returns its result once that is committed."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            self._places.acquire_nowait()
+        except trio.WouldBlock:
+            await self._places.acquire()
+        if self._closed:
+            self._places.release()
+            raise StoreUnavailable(CLOSED)
+        task = trio.lowlevel.current_task()
+        self._queue.put(QueuedJob(job, lambda result: trio.lowlevel.reschedule(task, result)))
+        # Not abortable: an abandoned job would have an unknown outcome.
+        return cast(T, await trio.lowlevel.wait_task_rescheduled(lambda _raise: trio.lowlevel.Abort.FAILED))
+
+    async def aclose(self) -> None:
+        """Finish what is queued, then close the connection."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(None)
+        thread = self._thread
+        if thread is not None:
+            with trio.move_on_after(CLOSE_GRACE, shield=True):
+                await trio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
+
+    # --- in the thread -----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        closing = False
+        while not closing:
+            jobs, closing = self._take_group()
+            if jobs and not self._hand_back(jobs, self._run_group(jobs)):
+                break
+        self._connection.close()
+
+    def _take_group(self) -> tuple[list[QueuedJob], bool]:
+        """Wait for a job, then take what else is there. True: the end was asked for."""
+        jobs: list[QueuedJob] = []
+        entry = self._queue.get()
+        while entry is not None:
+            jobs.append(entry)
+            if len(jobs) == MAX_GROUP:
+                return jobs, False
+            try:
+                entry = self._queue.get_nowait()
+            except queue.Empty:
+                return jobs, False
+        return jobs, True
+
+    def _run_group(self, jobs: Sequence[QueuedJob]) -> list[Result]:
+        try:
+            results, lost = self._transact(jobs)
+            if lost and len(jobs) > 1:
+                # A full disk rolls the whole transaction back, whoever filled it. Those who need less may still pass.
+                results = [self._transact([job])[0][0] for job in jobs]
+        except Exception as error:
+            # Every caller waits unabortably, so every path must answer every job.
+            return [outcome.Error(error) for _ in jobs]
+        self.groups += 1
+        self.jobs += len(jobs)
+        return results
+
+    def _transact(self, jobs: Sequence[QueuedJob]) -> tuple[list[Result], bool]:
+        """One transaction over the jobs. True beside the results: it was rolled back as a whole, nothing is stored."""
+        connection = self._connection
+        try:
+            self._fault("begin")
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            # Not "lost": trying each job again would wait out the lock again for each.
+            return [outcome.Error(error) for _ in jobs], False
+        try:
+            results = [self._attempt(entry.job) for entry in jobs]
+            self._fault("commit")
+            connection.execute("COMMIT")
+            self._fault("committed")
+        except TransactionLost as lost:
+            return [outcome.Error(lost.error) for _ in jobs], True
+        except sqlite3.Error as error:
+            return [outcome.Error(error) for _ in jobs], True
+        finally:
+            if connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+        return results, False
+
+    def _attempt(self, job: Job) -> Result:
+        connection = self._connection
+        connection.execute("SAVEPOINT job")
+        result: Result = outcome.capture(job, connection)
+        if isinstance(result, outcome.Error):
+            if not connection.in_transaction:
+                raise TransactionLost(result.error)
+            connection.execute("ROLLBACK TO job")
+        connection.execute("RELEASE job")
+        return result
+
+    def _hand_back(self, jobs: Sequence[QueuedJob], results: Sequence[Result]) -> bool:
+        """Wake all callers at once. False: the event loop is gone."""
+
+        def deliver() -> None:
+            for entry, result in zip(jobs, results, strict=True):
+                self._places.release()
+                entry.deliver(result)
+
+        assert self._token is not None
+        try:
+            self._token.run_sync_soon(deliver)
+        except trio.RunFinishedError:
+            return False
+        return True
+
+
+class TransactionLost(Exception):
+    """SQLite rolled the transaction back by itself while a job ran."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__(str(error))
