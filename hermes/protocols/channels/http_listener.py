@@ -110,12 +110,21 @@ class HttpListener:
         """Serve until cancelled or drained. After ``drain`` is set nobody new is accepted, idle connections are
         closed, and busy ones get ``drain_grace`` seconds. The listeners are closed in any case."""
         lifespan = Lifespan(self._app, self._config, self._state)
+        crashes: list[Exception] = []
+
+        async def run_lifespan() -> None:
+            outcome = await contained("http lifespan", lifespan.handle_lifespan, log=False)
+            if isinstance(outcome, Crash):
+                crashes.append(outcome.error)
+
         async with open_task_pool("http services", 2 + len(listeners)) as services:
             services.start(self._close_streams_when_cancelled, name="http reaper")
-            lifespan_ended = _Outcome(lambda: contained("http lifespan", lifespan.handle_lifespan, log=False))
-            services.start(lifespan_ended.run, name="http lifespan")
+            lifespan_task = services.start(run_lifespan, name="http lifespan")
             try:
-                await _start_application(lifespan, lifespan_ended)
+                if not await _start_application(lifespan):
+                    await lifespan_task.wait_ended()
+                if crashes:
+                    raise crashes[0]
                 async with open_task_pool("http connections", self._limits.max_connections) as connections:
                     self._connections = connections
                     accepting = [
@@ -123,7 +132,7 @@ class HttpListener:
                         for listener in listeners
                     ]
                     task_status.started()
-                    await (drain or trio.Event()).wait()
+                    await (drain if drain is not None else trio.Event()).wait()
                     for loop in accepting:
                         loop.cancel("draining")
                     _close_all(listeners)
@@ -150,7 +159,9 @@ class HttpListener:
                 continue
             stream = PeekStream(raw, self._limits.write_deadline)
             try:
-                connections.start(self._serve_connection, stream, name="http connection")
+                task = connections.start(self._serve_connection, stream, name="http connection")
+                # An application that does not listen for a disconnect would go on sending into nothing.
+                stream.on_abort = task.cancel
             except PoolFull:
                 _turn_away(stream)
 
@@ -173,7 +184,7 @@ class HttpListener:
     async def _serve_http(self, stream: PeekStream) -> None:
         self._http_streams.add(stream)
         try:
-            await TCPServer(
+            await _ConnectionServer(
                 self._app,
                 self._config,
                 self._context,
@@ -184,6 +195,9 @@ class HttpListener:
             self._http_streams.discard(stream)
 
     async def _serve_websocket(self, stream: PeekStream, handler: WebSocketHandler) -> None:
+        # A WebSocket handler ends by itself, in its own order, when its channel does.
+        stream.on_abort = None
+        stream.hold_behind_head()
         stream.keep_alive(idle=30, interval=10, probes=3)
         peer = str(stream.socket.getpeername()[0])
         async with foreign_nursery("websocket protocol") as nursery:
@@ -205,15 +219,20 @@ class HttpListener:
             stream.abort()
 
 
-class _Outcome:
-    """Keeps what a service ended with, for the one who started it."""
+class _ConnectionServer(TCPServer):
+    """Hypercorn's server of one connection, which otherwise keeps a connection that the client has closed for the
+    whole of ``keep_alive_timeout``: descriptor, task and all."""
 
-    def __init__(self, fn: Callable[[], Awaitable[object]]) -> None:
-        self._fn = fn
-        self.value: object = None
+    _client_has_gone = False
 
-    async def run(self) -> None:
-        self.value = await self._fn()
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        self._client_has_gone = True
+        await self.idle_task.stop()
+
+    async def _idle_timeout(self) -> None:
+        if not self._client_has_gone:
+            await super()._idle_timeout()
 
 
 def _hypercorn_config(limits: ListenerLimits) -> Config:
@@ -229,14 +248,13 @@ def _hypercorn_config(limits: ListenerLimits) -> Config:
     return config
 
 
-async def _start_application(lifespan: Lifespan, ended: _Outcome) -> None:
+async def _start_application(lifespan: Lifespan) -> bool:
+    """False when the application's lifespan is over already: it has none, or it has failed to start."""
     try:
         await lifespan.wait_for_startup()
     except (trio.BrokenResourceError, trio.ClosedResourceError):
-        # An application without a lifespan has returned before it could be told to start.
-        return
-    if isinstance(ended.value, Crash):
-        raise ended.value.error
+        return False
+    return not lifespan.shutdown.is_set()
 
 
 async def _stop_application(lifespan: Lifespan) -> None:

@@ -8,6 +8,7 @@ one reader that stalls would hold the whole tree); and ``abort`` wakes every blo
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,14 +28,17 @@ class RequestHead:
 
 
 class PeekStream(trio.abc.HalfCloseableStream):
-    """The stream wrapper. ``socket`` is read by Hypercorn."""
+    """The stream wrapper. ``socket`` is read by Hypercorn; ``on_abort`` is called once, by the first ``abort``."""
 
     def __init__(self, raw: trio.SocketStream, write_deadline: float) -> None:
         self.raw = raw
         self.socket = raw.socket
         self._write_deadline = write_deadline
         self._peeked = b""
+        self._behind_head = b""
         self._is_aborted = False
+        self._gate: trio.Event | None = None
+        self.on_abort: Callable[[], object] | None = None
 
     async def peek_head(self, within: float, max_bytes: int) -> bytes | None:
         """The bytes up to the end of the first request head, or what stands for it: the first ``max_bytes`` of a
@@ -50,7 +54,24 @@ class PeekStream(trio.abc.HalfCloseableStream):
             return self._peeked
         return None
 
+    def hold_behind_head(self) -> None:
+        """Hand out the request head, and what follows it only after ``release``. trio-websocket overlooks a frame
+        that comes in the same packet as the handshake until the next packet."""
+        self._gate = trio.Event()
+
+    def release(self) -> None:
+        if self._gate is not None:
+            self._gate.set()
+
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if self._gate is not None and not self._gate.is_set():
+            head, end, rest = self._peeked.partition(b"\r\n\r\n")
+            if end:
+                self._peeked, self._behind_head = b"", rest
+                await trio.lowlevel.checkpoint()
+                return head + end
+            await self._gate.wait()
+            self._peeked, self._behind_head = self._behind_head, b""
         if self._peeked:
             count = len(self._peeked) if max_bytes is None else max_bytes
             data, self._peeked = self._peeked[:count], self._peeked[count:]
@@ -85,6 +106,8 @@ class PeekStream(trio.abc.HalfCloseableStream):
         if not self._is_aborted:
             self._is_aborted = True
             self.socket.close()
+            if self.on_abort is not None:
+                self.on_abort()
 
     def keep_alive(self, *, idle: int, interval: int, probes: int) -> None:
         """TCP keepalive, as far as the platform has it."""
@@ -97,7 +120,7 @@ class PeekStream(trio.abc.HalfCloseableStream):
 
 def parse_head(head: bytes) -> RequestHead | None:
     """What the head says, or None when it is no HTTP/1 request line; the HTTP server answers those."""
-    line, _, rest = head.partition(b"\r\n")
+    line, _, fields = head.partition(b"\r\n\r\n")[0].partition(b"\r\n")
     parts = line.split(b" ")
     if len(parts) != 3:
         return None
@@ -105,6 +128,6 @@ def parse_head(head: bytes) -> RequestHead | None:
     path = target.partition(b"?")[0].decode("latin-1")
     upgrade = any(
         name.strip().lower() == b"upgrade" and b"websocket" in value.lower()
-        for name, _, value in (field.partition(b":") for field in rest.partition(b"\r\n\r\n")[0].split(b"\r\n"))
+        for name, _, value in (field.partition(b":") for field in fields.split(b"\r\n"))
     )
     return RequestHead(method, path, wants_websocket=method == b"GET" and upgrade)

@@ -67,6 +67,7 @@ class WebSocketRequest:
     ) -> WebSocketChannel:
         """Finish the handshake. Parameters: ``ping_interval``, None for no keepalive of our own."""
         connection = await self._request.accept(subprotocol=subprotocol)
+        self._stream.release()
         return WebSocketChannel(
             connection,
             self._stream,
@@ -80,6 +81,7 @@ class WebSocketRequest:
     async def refuse(self, code: int, reason: str) -> None:
         """Accept and close at once, so that the client can see the code; a refused upgrade has none to show."""
         connection = await self._request.accept()
+        self._stream.release()
         with trio.move_on_after(GOODBYE_WITHIN):
             await connection.aclose(code, reason)
 
