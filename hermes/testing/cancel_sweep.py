@@ -27,7 +27,10 @@ be tried completely: run it once undisturbed and count, then once for each step,
 
 Time is virtual and jumps as soon as all tasks wait, so a scenario may use sockets served in the same loop, but no
 threads and no child processes: with those the clock would jump while they still work. Scheduling is seeded: one seed,
-one order of tasks, so that a failure is repeated with `only=(seed, step)`."""
+one order of tasks, so that a failure is repeated with `only=(seed, step)`.
+
+A run that waits for ever fails when the virtual deadline has passed. The exception is a wait inside a shield that
+nothing bounds: nothing in Trio can end it, so the sweep hangs with it."""
 
 from __future__ import annotations
 

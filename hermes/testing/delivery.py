@@ -61,6 +61,7 @@ class Delivery:
         data = to_json(body).encode()
         fixed = (("content-type", "application/json"), ("content-length", str(len(data))))
         await self._head(status, (*fixed, *headers))
+        self._record.answered = True
         await self._connection.send_body(data)
         await self._connection.end()
 
@@ -100,6 +101,7 @@ class Delivery:
         if faults.dropped_after is not None:
             await self._connection.send_half(data)
             raise ConnectionDropped
+        self._record.answered = True
         await self._body(data)
         await self._connection.end()
 
@@ -108,10 +110,11 @@ class Delivery:
         await self._frames_of(encoder, encoder.start())
         for step in reply.steps(conversation):
             if isinstance(step, Finish):
-                await self._frames_of(encoder, encoder.finish(step))
+                await self._frames_of(encoder, encoder.finish(step), last=True)
             elif not await self._waited(step):
                 await self._frames_of(encoder, encoder.feed(step))
         await self._fault_at_this_place(encoder)
+        self._record.answered = True
         await self._connection.end()
 
     async def _waited(self, step: Step) -> bool:
@@ -125,11 +128,13 @@ class Delivery:
                 return False
         return True
 
-    async def _frames_of(self, encoder: Encoder, frames: list[Frame]) -> None:
-        for frame in frames:
+    async def _frames_of(self, encoder: Encoder, frames: list[Frame], *, last: bool = False) -> None:
+        for number, frame in enumerate(frames, 1):
             await self._fault_at_this_place(encoder)
             if self._faults.slow:
                 await trio.sleep(self._faults.slow)
+            if last and number == len(frames):
+                self._record.answered = self._faults.hang_after != self._frames + 1
             await self._frame(frame)
 
     async def _frame(self, frame: Frame) -> None:

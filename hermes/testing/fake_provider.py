@@ -32,7 +32,7 @@ class FakeProvider:
     """Serve with `await nursery.start(provider.serve)`, or as `async with FakeProvider(script) as provider`.
 
     Everything is bound to one run of Trio: make a new provider for each test. An exception that leaves the body of the
-    `async with` comes out inside an exception group, as from any nursery.
+    `async with` comes out as it is, not in a group.
     """
 
     def __init__(self, script: Script | None = None, *, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -105,9 +105,11 @@ class FakeProvider:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         assert self._running is not None, "left without having been entered"
-        return await self._running.__aexit__(kind, error, traceback)
+        # The nursery is not told of an error of the body, so that it is not wrapped in a group: it goes on by itself
+        # when this returns.
+        await self._running.__aexit__(None, None, None)
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
@@ -122,14 +124,17 @@ class FakeProvider:
         connection = HttpConnection(stream)
         try:
             while (request := await connection.next_request()) is not None:
-                await self._answer_while_peer_stays(connection, request)
-                if not connection.reuse():
+                goes_on = await self._answer_while_peer_stays(connection, request)
+                if not goes_on or not connection.reuse():
                     return
         finally:
             await connection.aclose()
 
-    async def _answer_while_peer_stays(self, connection: HttpConnection, request: HttpRequest) -> None:
-        """A read is always pending, so that a client that leaves is noticed at once, even while we are silent."""
+    async def _answer_while_peer_stays(self, connection: HttpConnection, request: HttpRequest) -> bool:
+        """Answer; False if the connection is of no use afterwards.
+
+        A read is always pending, so that a client that leaves is noticed at once, even while we are silent."""
+        goes_on = False
         path = request.target.partition("?")[0]
         wire = next((wire for wire in WireFormat if path.endswith("/" + wire.value)), None)
         record = RequestRecord(0, path, trio.current_time(), None, {})
@@ -146,13 +151,15 @@ class FakeProvider:
             try:
                 delivery = Delivery(connection, self._log, record, self._wait_gate)
                 await self._answer(delivery, request, path, wire, record)
+                goes_on = True
             except trio.BrokenResourceError:
                 self._log.close(record, "client")
             except ConnectionDropped:
-                await connection.aclose()
+                pass  # the caller closes it, once the watcher no longer reads
             finally:
                 self._log.close(record, "server")
                 nursery.cancel_scope.cancel()
+        return goes_on
 
     async def _answer(
         self, delivery: Delivery, request: HttpRequest, path: str, wire: WireFormat | None, record: RequestRecord

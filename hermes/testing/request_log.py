@@ -18,7 +18,10 @@ ClosedBy = Literal["server", "client"]
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One model request. Times are those of the Trio clock; `closed_at` is when the answer ended, on either side."""
+    """One model request. Times are those of the Trio clock; `closed_at` is when the answer ended, on either side.
+
+    `answered` is set before the last piece is written: a client may hang up as soon as it has that piece, and this must
+    not look like one that left in the middle."""
 
     id: int
     path: str
@@ -30,6 +33,7 @@ class RequestRecord:
     closed_by: ClosedBy | None = None
     status: int | None = None
     chunks_sent: int = 0
+    answered: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """For readers in another process; keys are not told."""
@@ -65,9 +69,9 @@ class RequestLog:
         self._wake()
 
     def close(self, record: RequestRecord, by: ClosedBy) -> None:
-        """The first caller decides who ended it."""
+        """The first caller decides who ended it; what was fully answered, the server ended."""
         if record.closed_at is None:
-            record.closed_at, record.closed_by = trio.current_time(), by
+            record.closed_at, record.closed_by = trio.current_time(), "server" if record.answered else by
             self._wake()
 
     async def wait_until(self, holds: Callable[[], bool]) -> None:

@@ -160,7 +160,7 @@ class StepSpec(_Spec):
     wait_for: str | None = None
     usage: UsageSpec | None = None
     finish_reason: str | None = None
-    refusal: str | None = None
+    refusal: str | list[str] | None = None
 
     @model_validator(mode="after")
     def _has_exactly_one_key(self) -> StepSpec:

@@ -27,8 +27,8 @@ class ChatEncoder:
         self._faults = faults
         self._model = body.get("model", "fake-model")
         self._id = f"chatcmpl-{number}"
-        options = body.get("stream_options") or {}
-        self._wants_usage = bool(options.get("include_usage"))
+        options = body.get("stream_options")
+        self._wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal: list[str] = []

@@ -136,7 +136,7 @@ class MessagesEncoder:
         return _event("content_block_delta", index=len(self._blocks) - 1, delta=delta)
 
 
-def _event(name: str, *, final: bool = False, **fields: Any) -> Frame:
+def _event(name: str, /, *, final: bool = False, **fields: Any) -> Frame:
     return Frame({"type": name, **fields}, event=name, final=final)
 
 

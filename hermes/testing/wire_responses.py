@@ -29,6 +29,8 @@ class ResponsesEncoder:
         self._body = body
         self._faults = faults
         self._number = number
+        include = body.get("include")
+        self._encrypts = isinstance(include, list) and "reasoning.encrypted_content" in include
         self._sequence = 0
         self._output: list[Json] = []
         self._open: str | None = None
@@ -140,7 +142,7 @@ class ResponsesEncoder:
         frames.append(self._summary_event("response.reasoning_summary_text.delta", delta=text))
         if signature is None:
             return frames
-        if signature and "reasoning.encrypted_content" in (self._body.get("include") or []):
+        if signature and self._encrypts:
             self._output[-1]["encrypted_content"] = signature
         return [*frames, *self._close()]
 
@@ -190,17 +192,17 @@ class ResponsesEncoder:
 
     # --- events
 
-    def _item_event(self, name: str, **fields: Any) -> Frame:
+    def _item_event(self, name: str, /, **fields: Any) -> Frame:
         item_id, index = self._output[-1]["id"], len(self._output) - 1
         return self._event(name, item_id=item_id, output_index=index, **fields)
 
-    def _part_event(self, name: str, **fields: Any) -> Frame:
+    def _part_event(self, name: str, /, **fields: Any) -> Frame:
         return self._item_event(name, content_index=0, **fields)
 
-    def _summary_event(self, name: str, **fields: Any) -> Frame:
+    def _summary_event(self, name: str, /, **fields: Any) -> Frame:
         return self._item_event(name, summary_index=0, **fields)
 
-    def _event(self, name: str, *, final: bool = False, **fields: Any) -> Frame:
+    def _event(self, name: str, /, *, final: bool = False, **fields: Any) -> Frame:
         number, self._sequence = self._sequence, self._sequence + 1
         return Frame({"type": name, "sequence_number": number, **fields}, event=name, final=final)
 
