@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import resource
 import signal
 import sys
 import time
@@ -32,6 +34,16 @@ ROUNDS = 25
 LONG = 30.0
 ENV = {"PATH": PATH}
 MARKS = Marks()
+FORKING_CHAIN = """
+import os, time
+for number in range(300):
+    if os.fork():
+        os._exit(0)
+    time.sleep(0.0005)
+    if number % 5 == 0:
+        os.setsid()
+time.sleep(7001)
+"""
 
 
 @pytest.fixture(params=["subreaper", "no subreaper"])
@@ -183,6 +195,36 @@ async def test_daemon_without_any_mark_is_found_when_nobody_else_can_have_starte
     assert running_with(mark) == []
 
 
+async def test_daemon_without_any_mark_is_ended_with_the_last_command_that_can_have_started_it(
+    subreaper: ProcessSupervisor,
+) -> None:
+    mark, output = MARKS.next(), Output()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(subreaper.run, shell("echo; sleep 7001"), output)
+        await output.started.wait()
+        await subreaper.run(shell(f"(env -i setsid sleep {mark} &)"), Output())
+        nursery.cancel_scope.cancel()
+    assert running_with(mark) == []
+
+
+async def test_chain_of_processes_that_fork_and_die_is_caught(subreaper: ProcessSupervisor) -> None:
+    for number in range(ROUNDS):
+        mark = MARKS.next()
+        spec = ProcessSpec((sys.executable, "-I", "-S", "-c", FORKING_CHAIN, mark), ENV, kill_grace=0.05)
+        await subreaper.run(dataclasses.replace(spec, timeout=0.05 + 0.004 * number), Output())
+        assert running_with(mark) == []
+
+
+async def test_process_that_changes_its_session_while_it_is_asked_to_end_hears_it(
+    subreaper: ProcessSupervisor,
+) -> None:
+    for _ in range(ROUNDS):
+        mark = MARKS.next()
+        script = f"sleep {mark} & (setsid sleep {mark} &); echo; sleep {mark}"
+        assert await cancel_when_it_speaks(subreaper, shell(script, kill_grace=20.0)) < 5.0
+        assert running_with(mark) == []
+
+
 async def test_child_that_closes_its_output_is_waited_for(supervisor: ProcessSupervisor) -> None:
     assert (await supervisor.run(shell("exec >&- 2>&-; sleep 0.3; exit 9"), Output())).exit_code == 9
 
@@ -276,6 +318,28 @@ async def test_spawn_failures_say_what_to_change(supervisor: ProcessSupervisor, 
     assert "too long" in await failure(ProcessSpec(("echo", "x" * (1 << 22)), ENV))
     assert "null byte" in await failure(ProcessSpec(("echo", "a\0b"), ENV))
     assert "the working directory /gone cannot be used" in await failure(ProcessSpec(("true",), ENV, cwd="/gone"))
+
+
+async def test_command_is_ended_and_reaped_when_no_descriptor_is_left(subreaper: ProcessSupervisor) -> None:
+    mark, output = MARKS.next(), Output()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    with trio.fail_after(LONG):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(subreaper.run, shell(f"echo; sleep {mark}; sleep {mark}"), output)
+            await output.started.wait()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + 20, hard))
+            try:
+                while True:
+                    taken.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                nursery.cancel_scope.cancel()
+            with pytest.raises(SpawnFailed, match="no file descriptors left"), trio.CancelScope(shield=True):
+                await subreaper.run(shell("true"), Output())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for descriptor in taken:
+        os.close(descriptor)
+    assert running_with(mark) == []
 
 
 async def test_session_at_its_limit_is_refused_and_others_are_not(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import trio
 
+from hermes.nurseries.background_process import BackgroundProcess
+from hermes.nurseries.piped_process import open_piped
 from hermes.nurseries.process_spec import ProcessSpec, TerminalSize
 from hermes.nurseries.process_tree import owner_tag
 from hermes.nurseries.processes import ProcessSupervisor
@@ -44,7 +47,28 @@ class StepCanceller(trio.abc.Instrument):
                 self.scope.cancel()
 
 
-def run_and_cancel_at(step: int, home: str, spec: ProcessSpec) -> bool:
+async def in_foreground(supervisor: ProcessSupervisor, spec: ProcessSpec) -> None:
+    await supervisor.run(spec, lambda chunk: None)
+
+
+async def in_background(supervisor: ProcessSupervisor, spec: ProcessSpec) -> None:
+    async with trio.open_nursery() as nursery:
+        process = BackgroundProcess(supervisor, spec)
+        await nursery.start(process.supervise)
+        await process.wait()
+        await process.kill()
+
+
+async def as_a_peer(supervisor: ProcessSupervisor, spec: ProcessSpec) -> None:
+    async with open_piped(supervisor, spec) as peer:
+        await peer.stdin.send_all(b"x" * 100)
+        await peer.stdout.receive_some(10)
+
+
+Runner = Callable[[ProcessSupervisor, ProcessSpec], Awaitable[None]]
+
+
+def run_and_cancel_at(step: int, home: str, spec: ProcessSpec, runner: Runner) -> bool:
     """One run in a fresh loop. True if the cancel was still within it."""
     canceller = StepCanceller(step)
     supervisor = ProcessSupervisor(owner_tag(home), kill_grace=0.1)
@@ -54,7 +78,7 @@ def run_and_cancel_at(step: int, home: str, spec: ProcessSpec) -> bool:
         with trio.fail_after(30), trio.CancelScope() as scope:
             canceller.scope = scope
             try:
-                await supervisor.run(spec, lambda chunk: None)
+                await runner(supervisor, spec)
             finally:
                 canceller.scope = None
         assert supervisor.live() == []
@@ -64,7 +88,8 @@ def run_and_cancel_at(step: int, home: str, spec: ProcessSpec) -> bool:
 
 
 @pytest.mark.parametrize("terminal", [None, TerminalSize()], ids=["pipe", "terminal"])
-def test_cancel_at_every_step_leaves_nothing(tmp_path: Path, terminal: TerminalSize | None) -> None:
+@pytest.mark.parametrize("runner", [in_foreground, in_background, as_a_peer])
+def test_cancel_at_every_step_leaves_nothing(tmp_path: Path, terminal: TerminalSize | None, runner: Runner) -> None:
     with no_longer_subreaper():
         baseline: int | None = None
         for step in range(1, MOST_STEPS):
@@ -72,7 +97,7 @@ def test_cancel_at_every_step_leaves_nothing(tmp_path: Path, terminal: TerminalS
             script = f"setsid sleep {mark} & (sleep {mark} &); echo hi; cat >/dev/null; sleep 0.02"
             stdin = b"x" * 100 if terminal is None else b"\x04"
             spec = ProcessSpec(("sh", "-c", script), {"PATH": PATH}, stdin=stdin, terminal=terminal)
-            fired = run_and_cancel_at(step, str(tmp_path), spec)
+            fired = run_and_cancel_at(step, str(tmp_path), spec, runner)
             assert running_with(mark) == [], f"cancelled at step {step}"
             assert zombie_children() == [], f"cancelled at step {step}"
             if baseline is None:
