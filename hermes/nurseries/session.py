@@ -244,6 +244,10 @@ class Session:
     def emit(self, event: SessionEvent) -> int:
         return self.log.append(event)
 
+    async def ensure_stored(self) -> None:
+        """Store the session row now (ACP and HTTP do at creation); without messages it stays out of every list."""
+        await turn_start.ensure_stored(self)
+
     async def set_title(self, title: str, *, source: str = "user") -> None:
         """Give the session a title. Raises ``TitleTaken`` or ``InvalidValue``; before it is stored, memory only."""
         if self.is_stored:
@@ -283,8 +287,8 @@ class Session:
     ) -> Submission:
         """Let a prompt in: start a turn, or route it by the busy policy. Raises what refuses it; then nothing changed.
 
-        Raises ``SessionClosing``, ``Draining``, ``Overloaded``, and ``SessionBusy`` for a rewind while the slot is taken
-        (PS-11).
+        Raises ``SessionClosing``, ``Draining``, ``Overloaded``, and ``SessionBusy`` for a rewind while the slot is
+        taken (PS-11).
         ``await submission.wait_accepted()`` tells when the prompt is durable.
         """
         self._refuse_when_closing()

@@ -12,8 +12,8 @@ from typing import Any
 
 import trio
 
-from hermes.agent.history import unfinished_turn
 from hermes.agent.ports import StoredSession
+from hermes.agent.stored_views import latest_todos, unfinished_turn
 from hermes.errors import Draining, HermesError, Overloaded, SessionNotFound, StoredSessionNotFound
 from hermes.events import ApprovalsCancelled, SessionReclaimed
 from hermes.messages import Row
@@ -22,7 +22,6 @@ from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.nurseries.settlement import Settlement
-from hermes.nurseries.turn_start import latest_todos
 from hermes.outcomes import CancelReason, Cause
 
 log = logging.getLogger(__name__)

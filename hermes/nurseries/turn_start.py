@@ -6,14 +6,14 @@ Each step waits; the slot was reserved before the first of them, so nobody else 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
-from hermes.agent.history import derive_title
 from hermes.agent.interruption import repair_rows
 from hermes.agent.loop import TurnSetup
 from hermes.agent.ports import BackgroundProcessInfo, DeltaKind, ModelRequest, ResolvedModel
+from hermes.agent.stored_views import derive_title, latest_todos
 from hermes.errors import HermesError, NotFound
 from hermes.events import HistoryRewound, SessionTitled
 from hermes.messages import Prompt, Row
@@ -34,7 +34,7 @@ PROCESS_NOTE_CHARS = 4000
 async def begin(session: Session, turn: Turn) -> None:
     """Take the lease and make the prompt durable. Raises what refuses the prompt; then nothing durable has changed."""
     store = session.services.store
-    await ensure_stored(session, turn.prompt)
+    await ensure_stored(session)
     ttl = turn.settings.limits.lease_ttl
     version = await store.acquire_lease(session.key, session.services.owner, ttl=ttl)
     turn.holds_lease = True
@@ -81,7 +81,7 @@ def prompt_row(turn: Turn) -> Row:
     )
 
 
-async def ensure_stored(session: Session, prompt: Prompt) -> None:
+async def ensure_stored(session: Session) -> None:
     """The session row exists from the first accepted prompt on (gateway §3.2)."""
     if session.is_stored:
         return
@@ -106,16 +106,6 @@ def forget_removed(session: Session) -> None:
     session.memory.file_reads.clear()
     session.memory.todos[:] = latest_todos(session.rows)
     session.memory.todo_revision += 1
-
-
-def latest_todos(rows: list[Row]) -> list[dict[str, Any]]:
-    """The to-do list as the newest stored result of the tool left it."""
-    for row in reversed(rows):
-        if row.role == "tool" and row.tool_name in ("todo_list", "todo"):
-            todos = (row.display_metadata or {}).get("todos")
-            if isinstance(todos, list):
-                return [dict(item) for item in todos]
-    return []
 
 
 async def keep_lease(session: Session, turn: Turn) -> None:

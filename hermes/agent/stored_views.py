@@ -1,0 +1,75 @@
+"""What can be read out of stored rows: a title, the to-do list, and a turn that its process did not finish. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from hermes.messages import Row
+
+TITLE_CHARS = 48
+MAX_TITLE_CHARS = 100
+TODO_TOOLS = ("todo_list", "todo")
+LOST_TURN = "the server stopped before this turn ended"
+
+
+def clean_title(title: str) -> str:
+    """A title as it is stored: control and direction characters out, white space folded, at most 100 characters."""
+    kept = "".join(" " if char.isspace() else char for char in title if char.isspace() or _printable(char))
+    return " ".join(kept.split())[:MAX_TITLE_CHARS].strip()
+
+
+def derive_title(text: str) -> str:
+    """The instant title: the first line of the prompt, at most 48 characters (agent-core §5.7)."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    title = clean_title(line)
+    return title if len(title) <= TITLE_CHARS else title[: TITLE_CHARS - 1].rstrip() + "…"
+
+
+def latest_todos(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The to-do list as the newest stored result of the tool left it."""
+    for row in reversed(rows):
+        if row.role == "tool" and row.tool_name in TODO_TOOLS:
+            todos = (row.display_metadata or {}).get("todos")
+            if isinstance(todos, (list, tuple)):
+                return [dict(item) for item in todos]
+    return []
+
+
+def unfinished_turn(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """The last turn as ``inflight`` shows it if it failed or was left open by a crash, else None (gateway §4.9)."""
+    if not rows:
+        return None
+    last = rows[-1]
+    if last.role == "assistant" and not last.tool_calls:
+        if last.display_kind != "failed_turn":
+            return None
+        metadata = dict(last.display_metadata or {})
+        if metadata.get("cause") is not None:
+            return None
+        error, surface = str(metadata.get("error", last.text)), metadata.get("error_surface")
+    else:
+        error, surface = LOST_TURN, {"layer": "server", "code": "server_restart", "retryable": True}
+    prompt = next((row for row in reversed(rows) if row.role == "user" and row.display_kind != "steer"), None)
+    said = []
+    for row in reversed(rows):
+        if row is prompt:
+            break
+        if row.role == "assistant" and row.display_kind is None and row.text:
+            said.append(row.text)
+    return {
+        "user": prompt.text if prompt is not None else "",
+        "assistant": "\n\n".join(reversed(said)),
+        "streaming": False,
+        "corrections": [],
+        "correction_offsets": [],
+        "error": error,
+        "status": "error",
+        "recoverable": bool((surface or {}).get("retryable", True)),
+        "error_surface": surface,
+    }
+
+
+def _printable(char: str) -> bool:
+    return unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
