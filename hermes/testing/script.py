@@ -249,9 +249,15 @@ class Reply(_Spec):
     faults: Faults = Field(default_factory=Faults)
 
     @classmethod
-    def of(cls, *steps: Mapping[str, object], faults: Mapping[str, object] | None = None) -> Reply:
+    def of(
+        cls,
+        *steps: Mapping[str, object],
+        when: Mapping[str, object] | None = None,
+        times: int | None = None,
+        faults: Mapping[str, object] | None = None,
+    ) -> Reply:
         """The same as in a file: `Reply.of({"text": "hello"}, faults={"no_done": True})`."""
-        return cls.model_validate({"steps": list(steps), "faults": dict(faults or {})})
+        return cls.model_validate({"steps": list(steps), "when": when, "times": times, "faults": dict(faults or {})})
 
     def steps(self, conversation: Conversation | None = None) -> Iterator[Step]:
         """Expand for one request. Faults that change what is said are applied; those of the wire are not."""
