@@ -11,6 +11,7 @@ from hypercorn.trio.lifespan import Lifespan
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
+from quart import request
 from quart_trio import QuartTrio
 
 from hermes.protocols.channels.http_listener import HttpListener, ListenerLimits, open_listeners
@@ -42,7 +43,7 @@ async def test_a_cancelled_listener_is_gone_with_a_stalled_reader_an_idle_stream
         with trio.fail_after(10):
             await server.ended.wait()
         assert server.listener.connections == 0
-        with pytest.raises(OSError, match="."):
+        with pytest.raises(OSError, match="connect"):
             await server.connect()
 
 
@@ -114,7 +115,7 @@ async def test_draining_refuses_the_new_closes_the_idle_and_bounds_the_busy() ->
         server.drain.set()
         with trio.fail_after(20):
             assert await idle.receive_some() == b""
-            with pytest.raises(OSError, match="."):
+            with pytest.raises(OSError, match="connect"):
                 await server.connect()
             await server.ended.wait()
 
@@ -144,8 +145,6 @@ async def test_an_over_size_body_is_refused_and_the_connection_used_again(chunke
 
     @quart.post("/body")
     async def body() -> str:
-        from quart import request
-
         return str(len(await request.get_data()))
 
     refusals = {"too_large": Refusal(413, b"{}"), "bad_length": Refusal(400, b"{}"), "too_slow": Refusal(408, b"{}")}

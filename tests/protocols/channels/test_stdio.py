@@ -50,7 +50,9 @@ def test_only_frames_reach_standard_output() -> None:
         assert stray in ended.stderr
 
 
-@pytest.mark.parametrize("redirections", ["</dev/null", "<&-", "</dev/null 2>&-", "<&- >&- 2>&-", "</dev/null >/dev/null"])
+@pytest.mark.parametrize(
+    "redirections", ["</dev/null", "<&-", "</dev/null 2>&-", "<&- >&- 2>&-", "</dev/null >/dev/null"]
+)
 def test_missing_and_null_descriptors_end_the_program_in_good_order(redirections: str) -> None:
     command: Sequence[str] = ["sh", "-c", f'exec "$@" {redirections}', "sh", *child()]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0

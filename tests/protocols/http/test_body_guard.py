@@ -21,7 +21,8 @@ class Exchange:
             "headers": [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()],
         }
         self.pending: list[Message] = [
-            {"type": "http.request", "body": part, "more_body": index < len(parts) - 1} for index, part in enumerate(parts)
+            {"type": "http.request", "body": part, "more_body": index < len(parts) - 1}
+            for index, part in enumerate(parts)
         ]
         self.stalls = stalls
         self.sent: list[Message] = []
