@@ -1,0 +1,79 @@
+"""Estimated sizes: four characters are one token, an image is a flat number. Used for budgets, never for bills that a
+provider could have written itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hermes.agent.ports import ModelFinished, ModelRequest, ResolvedModel, ToolSpec
+from hermes.messages import Content, Row, TextPart
+from hermes.outcomes import Usage
+
+CHARS_PER_TOKEN = 4
+IMAGE_TOKENS = 1_500
+ROW_OVERHEAD_TOKENS = 4
+
+
+def text_tokens(text: str) -> int:
+    return -(-len(text) // CHARS_PER_TOKEN)
+
+
+def content_tokens(content: Content) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return text_tokens(content)
+    return sum(text_tokens(part.text) if isinstance(part, TextPart) else IMAGE_TOKENS for part in content)
+
+
+def row_tokens(row: Row) -> int:
+    """The size of a row as the model reads it."""
+    content = row.content if row.api_content is None else row.api_content
+    calls = sum(len(call.name) + len(call.arguments) + 20 for call in row.tool_calls)
+    return ROW_OVERHEAD_TOKENS + content_tokens(content) + calls // CHARS_PER_TOKEN
+
+
+def rows_tokens(rows: Iterable[Row]) -> int:
+    return sum(map(row_tokens, rows))
+
+
+def spec_tokens(tools: Sequence[ToolSpec]) -> int:
+    return sum(
+        text_tokens(tool.name + tool.description) + len(str(tool.parameters)) // CHARS_PER_TOKEN for tool in tools
+    )
+
+
+def request_tokens(request: ModelRequest) -> int:
+    return sum(map(text_tokens, request.system)) + spec_tokens(request.tools) + rows_tokens(request.messages)
+
+
+def call_usage(finished: ModelFinished, prompt_tokens: int, model: ResolvedModel) -> Usage:
+    """What one call cost: the provider's numbers if it sent any, else an estimate that says so."""
+    usage = finished.usage
+    if usage is None or (usage.input_tokens == 0 and usage.output_tokens == 0):
+        written = finished.text + finished.reasoning + "".join(c.name + c.arguments for c in finished.tool_calls)
+        usage = Usage(input_tokens=prompt_tokens, output_tokens=text_tokens(written), estimated=True)
+    cost = usage.cost_usd if usage.cost_usd is not None else _cost(usage, model)
+    return Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        calls=1,
+        cost_usd=cost,
+        estimated=usage.estimated,
+    )
+
+
+def _cost(usage: Usage, model: ResolvedModel) -> float | None:
+    """USD, from prices per million tokens. ``input_tokens`` counts the cached ones too."""
+    if model.input_price is None or model.output_price is None:
+        return None
+    cached_price = model.input_price if model.cache_read_price is None else model.cache_read_price
+    fresh = max(usage.input_tokens - usage.cache_read_tokens, 0)
+    total = (
+        fresh * model.input_price + usage.cache_read_tokens * cached_price + usage.output_tokens * model.output_price
+    )
+    return total / 1_000_000
