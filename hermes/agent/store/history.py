@@ -73,9 +73,8 @@ def append_rows(
     connection: sqlite3.Connection, key: str, encoded: Encoded, *, usage: Usage | None = None
 ) -> tuple[Row, ...]:
     """Store rows behind the last one, and count them, in one go."""
-    stored = insert_rows(connection, key, encoded)
-    count_rows(connection, key, stored, usage)
-    return stored
+    count_rows(connection, key, [row for _record, row in encoded], usage)
+    return insert_rows(connection, key, encoded)
 
 
 def insert_rows(
@@ -99,7 +98,9 @@ def next_row_id(connection: sqlite3.Connection) -> int:
 
 
 def count_rows(connection: sqlite3.Connection, key: str, rows: Sequence[Row], usage: Usage | None) -> None:
-    """Add rows and usage to the session's counters. The preview is the first prompt and set once."""
+    """Add rows and usage to the session's counters. The preview is the first prompt and set once.
+
+    Raises ``StoredSessionNotFound``."""
     spent = usage or Usage()
     changed = connection.execute(
         "UPDATE sessions SET message_count = message_count + ?, tool_call_count = tool_call_count + ?, "

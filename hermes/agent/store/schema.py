@@ -177,7 +177,8 @@ def connect(path: str | Path, *, lock_timeout: float) -> sqlite3.Connection:
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
     """Bring the schema to the newest version. Raises ``StoreUnavailable`` (newer) if it is beyond it already."""
-    while True:
+    # The version is read first without a lock: a start must not wait for another program's write.
+    while read_version(connection) != len(migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
             version = read_version(connection)
@@ -188,7 +189,7 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]] 
                     cause="newer",
                 )
             if version == len(migrations):
-                return
+                break
             for statement in migrations[version]:
                 connection.execute(statement)
             connection.execute("UPDATE schema_version SET version = ?", (version + 1,))
