@@ -74,5 +74,7 @@ class Services:
     build_tools: ToolBuilder
     build_prompt: PromptBuilder
     announce: EventLog[ServerEvent]
+    spill: Callable[[str, str], str | None] | None = None
+    """``spill(call_id, text)`` writes an oversize tool result away and returns the path to tell."""
     redact: Callable[[str], str] = field(default=lambda text: text)
     tool_summary: Callable[[str, Mapping[str, Any]], str] = field(default=lambda name, _args: name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from hermes.agent.loop import LoopEnd, run_turn
+from hermes.agent.loop import run_turn
 from hermes.agent.ports import (
     DeltaSink,
     ModelFinished,
@@ -23,6 +23,7 @@ from hermes.agent.ports import (
     ToolContext,
 )
 from hermes.agent.progress import TurnProgress
+from hermes.agent.turn_setup import LoopEnd
 from hermes.errors import HermesError, StoreUnavailable
 from hermes.events import (
     RedirectApplied,
@@ -71,6 +72,7 @@ class Turn:
         self.progress = TurnProgress()
         self.ended: Settlement[TurnRecord] = Settlement()
         self.accepted_at = services.clock()
+        self.accepted_monotonic = trio.current_time()
         self.started_at: float | None = None
         self.user_row: Row | None = None
         self.refusal: HermesError | None = None
@@ -263,6 +265,10 @@ class Turn:
     async def call_model(
         self, provider: Provider, request: ModelRequest, on_delta: DeltaSink
     ) -> ModelFinished | Redirected:
+        if self._redirect is not None:
+            # It came while the former answer was complete already; the loop has set that answer aside.
+            await trio.lowlevel.checkpoint()
+            return self._redirected("", "")
         node = ReasonScope("model_call", request.model, self.scope, details={"request_id": request.request_id})
         self._model_call = node
         finished: ModelFinished | None = None
@@ -272,19 +278,20 @@ class Turn:
         finally:
             self._model_call = None
         if finished is not None:
-            if self._redirect is not None:
-                # The answer was complete in the same tick: the correction waits for the next boundary.
-                self._steers.insert(0, self._redirect)
-                self._redirect = None
+            # A redirect of the same tick stays: the loop asks ``has_redirect`` before it uses the answer.
             return finished
-        text, self._redirect = self._redirect, None
-        if text is None:
+        if self._redirect is None:
             # Somebody cancelled this very node: without its model call the turn has nothing to go on with.
             reason = node.own_reason or CancelReason(Cause.NODE_CANCEL)
             self.cancel(reason)
             await trio.lowlevel.checkpoint()
             raise AssertionError("a cancelled turn goes on")
-        return Redirected(text, self.progress.partial_text, self.progress.partial_reasoning)
+        return self._redirected(self.progress.partial_text, self.progress.partial_reasoning)
+
+    def _redirected(self, partial_text: str, partial_reasoning: str) -> Redirected:
+        text, self._redirect = self._redirect, None
+        assert text is not None
+        return Redirected(text, partial_text, partial_reasoning)
 
     async def run_tools(
         self, segments: Sequence[Sequence[PlannedCall]], finish: Callable[[ToolResult], ToolResult]

@@ -6,14 +6,15 @@ Each step waits; the slot was reserved before the first of them, so nobody else 
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import trio
 
 from hermes.agent.interruption import repair_rows
-from hermes.agent.loop import TurnSetup
 from hermes.agent.ports import BackgroundProcessInfo, DeltaKind, ModelRequest, ResolvedModel
 from hermes.agent.stored_views import derive_title, latest_todos
+from hermes.agent.turn_setup import TurnSetup
 from hermes.errors import HermesError, NotFound
 from hermes.events import HistoryRewound, SessionTitled
 from hermes.messages import Prompt, Row
@@ -148,10 +149,16 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         pinned=session.stored.tool_names,
         extra=session.extra_tools,
     )
-    if session.pinned_prompt is None:
+
+    async def refresh() -> tuple[str, ...]:
         session.pinned_prompt = await services.build_prompt(
             session, tools=tools, resolved=resolved, system_extra=session.system_message
         )
+        return session.pinned_prompt
+
+    if session.pinned_prompt is None:
+        await refresh()
+    assert session.pinned_prompt is not None
     return TurnSetup(
         models=services.models,
         resolved=resolved,
@@ -165,7 +172,18 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
             reasoning_effort=session.stored.model_config.get("reasoning_effort"),
         ),
         progress=turn.progress,
+        requested_model=prompt.model or resolved.model,
+        started_at=turn.accepted_monotonic,
+        resolve_path=lambda path: real_path(session.memory.cwd, path),
+        spill=services.spill,
+        redact=services.redact,
+        refresh_system=refresh,
     )
+
+
+def real_path(cwd: str, path: str) -> str:
+    """The file a tool would touch: links followed, so that two names of one file are one (TL-21)."""
+    return os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))
 
 
 async def ask_auxiliary(
