@@ -1,0 +1,68 @@
+# make serve   start the server              make test   every check and every test
+# make docs    reference pages, site         make dist   wheel and source archive
+PYTHON ?= python3
+VENV ?= .venv
+SERVE_ARGS ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Rules that contradict our own: timeouts as parameters where the wire has them (109), async methods of a port that
+# need not wait (124), tasks started without being awaited for a start value (114), checkpoints written as sleep(0) (115).
+ASYNC_OFF := ASYNC109,ASYNC114,ASYNC115,ASYNC124
+
+.PHONY: serve test lint pytest docs site bench dist clean
+
+serve: $(VENV)/.for-serve
+	$(BIN)/hermes serve $(SERVE_ARGS)
+
+test: lint pytest
+
+pytest: $(VENV)/.for-test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.for-test
+	$(BIN)/ruff check hermes tests
+	$(BIN)/ruff format --check hermes tests
+	$(BIN)/mypy --strict hermes
+	$(BIN)/flake8-async --enable=ASYNC1,ASYNC2 --disable=$(ASYNC_OFF) $$(find hermes -name '*.py')
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.for-serve
+	$(BIN)/hermes schema config > docs/reference/configuration.md
+
+site: docs $(VENV)/.for-docs
+	$(BIN)/mkdocs build --strict
+
+bench: $(VENV)/.for-test
+	for file in bench/bench_*.py; do $(BIN)/python "$$file" $(BENCH_ARGS) || exit 1; done
+
+dist: $(VENV)/.for-dist
+	$(BIN)/python -m build
+
+clean:
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find hermes tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# An editable install: sources need no reinstall, only what pyproject.toml says does.
+$(VENV)/.for-serve: pyproject.toml $(VENV)/.made
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.for-test: pyproject.toml $(VENV)/.made
+	$(PIP) install --editable '.[test,asyncio]'
+	@touch $@ $(VENV)/.for-serve
+
+$(VENV)/.for-docs: pyproject.toml $(VENV)/.made
+	$(PIP) install --editable '.[docs]'
+	@touch $@ $(VENV)/.for-serve
+
+$(VENV)/.for-dist: pyproject.toml $(VENV)/.made
+	$(PIP) install build
+	@touch $@
