@@ -1,0 +1,131 @@
+"""Servers on this machine or network: how they are recognised, and what they can be asked without a key.
+
+All questions are bounded by a deadline and answered with nothing on failure: a server that is down must not stop a turn
+from failing with its own, better message.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from hermes.agent.providers.http_stream import HttpClient, HttpRequest, Timeouts
+from hermes.errors import ProviderError
+
+PROBE_SECONDS: Final = 5.0
+_MAX_LIST: Final = 8 * 1024 * 1024
+_LOCAL_NAMES: Final = ("localhost", "host.docker.internal", "host.containers.internal", "gateway.docker.internal")
+_LOCAL_ENDINGS: Final = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
+_WINDOW_KEYS: Final = (
+    "max_model_len",
+    "context_length",
+    "max_context_length",
+    "loaded_context_length",
+    "context_window",
+    "n_ctx",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One entry of a model list. ``context`` is None if the server does not tell."""
+
+    id: str
+    context: int | None = None
+    loaded: bool | None = None
+
+
+def is_local_host(host: str) -> bool:
+    """Loopback, private and link-local addresses, and names that only a local network resolves."""
+    name = host.strip("[]").lower()
+    if name in _LOCAL_NAMES or name.endswith(_LOCAL_ENDINGS):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return "." not in name and bool(name)
+    return address.is_loopback or address.is_private or address.is_link_local
+
+
+def is_local_url(url: str) -> bool:
+    return is_local_host(urlsplit(url).hostname or "")
+
+
+async def list_models(
+    client: HttpClient, base_url: str, headers: list[tuple[str, str]], *, seconds: float = PROBE_SECONDS
+) -> tuple[ServedModel, ...]:
+    """``GET {base}/models``. Raises ``ProviderError``."""
+    answer = await _get(client, f"{base_url.rstrip('/')}/models", headers, seconds)
+    entries = answer.get("data") if isinstance(answer, Mapping) else answer
+    if entries is None and isinstance(answer, Mapping):
+        entries = answer.get("models")
+    models = [_served(entry) for entry in entries] if isinstance(entries, list) else []
+    return tuple(model for model in models if model is not None)
+
+
+async def probe_window(client: HttpClient, base_url: str, model: str, *, seconds: float = PROBE_SECONDS) -> int | None:
+    """Ask a local server for the window of a model: LM Studio, then llama.cpp. None if neither answers."""
+    parts = urlsplit(base_url)
+    root = f"{parts.scheme}://{parts.netloc}"
+    for path, read in (("/api/v0/models", _lmstudio_window), ("/props", _llamacpp_window)):
+        try:
+            window = read(await _get(client, root + path, [], seconds), model)
+        except ProviderError:
+            continue
+        if window:
+            return window
+    return None
+
+
+async def _get(client: HttpClient, url: str, headers: list[tuple[str, str]], seconds: float) -> Any:
+    timeouts = Timeouts(connect=seconds, first_byte=seconds, idle=seconds, total=seconds)
+    response = await client.open(HttpRequest("GET", url, [("Accept", "application/json"), *headers]), timeouts)
+    with response:
+        data = await response.read(_MAX_LIST)
+    if response.status != 200:
+        error_class = "auth" if response.status in (401, 403) else "server_error"
+        raise ProviderError(
+            f"the model list answered with status {response.status}", error_class=error_class, status=response.status
+        )
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ProviderError("the model list is not JSON", error_class="format_error") from error
+
+
+def _served(entry: Any) -> ServedModel | None:
+    if isinstance(entry, str):
+        return ServedModel(entry)
+    if not isinstance(entry, Mapping):
+        return None
+    name = entry.get("id") or entry.get("name") or entry.get("model")
+    state = entry.get("state")
+    return ServedModel(str(name), _window(entry), None if state is None else state == "loaded") if name else None
+
+
+def _window(entry: Mapping[str, Any]) -> int | None:
+    sources: list[Any] = [entry, entry.get("meta"), entry.get("top_provider")]
+    for source in sources:
+        for key in _WINDOW_KEYS:
+            value = source.get(key) if isinstance(source, Mapping) else None
+            if isinstance(value, int) and value > 0:
+                return value
+    return None
+
+
+def _lmstudio_window(answer: Any, model: str) -> int | None:
+    for entry in answer.get("data") or () if isinstance(answer, Mapping) else ():
+        if isinstance(entry, Mapping) and entry.get("id") == model:
+            loaded = entry.get("loaded_context_length")
+            return loaded if isinstance(loaded, int) else _window(entry)
+    return None
+
+
+def _llamacpp_window(answer: Any, model: str) -> int | None:
+    settings = answer.get("default_generation_settings") if isinstance(answer, Mapping) else None
+    return _window(settings) if isinstance(settings, Mapping) else None

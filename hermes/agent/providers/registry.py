@@ -1,0 +1,449 @@
+"""Which provider serves a model: settings and keys in, a ready ``Provider`` out (``ModelGateway``).
+
+Owns the choice of the endpoint, the rule that a key travels to its own host only, and one ``HttpProvider`` per
+endpoint. The rows of the known providers are data in ``provider_rows.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hermes.agent.model_catalog import check_served, default_model, model_facts, native_spelling
+from hermes.agent.ports import Provider, ResolvedModel
+from hermes.agent.provider_rows import (
+    API_MODE_SPELLINGS,
+    CUSTOM_ALIASES,
+    DEMO,
+    NONE,
+    PROVIDER_ROWS,
+    ProviderRow,
+    find_row,
+    row_for_host,
+    slug,
+)
+from hermes.agent.providers.demo import DEMO_MODEL, DemoProvider, demo_model
+from hermes.agent.providers.http_provider import FORMATS, HttpProvider
+from hermes.agent.providers.http_stream import HttpClient
+from hermes.agent.providers.local_servers import ServedModel, is_local_url, list_models, probe_window
+from hermes.agent.providers.wire_format import Endpoint
+from hermes.errors import InvalidValue, ProviderError, ProviderNotConfigured
+
+Credentials = Mapping[str, str]
+"""Variables by name, from the environment and the home's ``.env``; nothing else is read."""
+
+PLACEHOLDER_KEY: Final = "no-key-required"
+_AUTO: Final = ("", "auto")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """``model.*`` of the configuration. ``provider`` None or ``auto``: chosen by the keys that are there."""
+
+    default: str | None = None
+    provider: str | None = None
+    base_url: str | None = None
+    api_key: str | None = None
+    api_mode: str | None = None
+    context_length: int | None = None
+    max_output_tokens: int | None = None
+    auxiliary_model: str | None = None
+    auxiliary_provider: str | None = None
+    cache_ttl: str = "5m"
+
+
+@dataclass(frozen=True, slots=True)
+class CustomProvider:
+    """A provider the user defined under a name."""
+
+    name: str
+    base_url: str
+    api_key: str | None = None
+    key_env: str | None = None
+    api_mode: str | None = None
+    default_model: str | None = None
+    models: Mapping[str, int | None] = field(default_factory=dict)
+    """Declared models with their windows, if given."""
+    context_length: int | None = None
+    extra_headers: Mapping[str, str] = field(default_factory=dict)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    request_timeout: float | None = None
+    stale_timeout: float | None = None
+
+    @property
+    def id(self) -> str:
+        return f"custom:{slug(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackSpec:
+    provider: str
+    model: str
+    base_url: str | None = None
+    api_key: str | None = None
+    key_env: str | None = None
+
+
+class Models:
+    """``ModelGateway`` over the network. ``configure`` replaces the settings; running calls keep their endpoint."""
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        credentials: Credentials,
+        client: HttpClient,
+        *,
+        custom: Sequence[CustomProvider] = (),
+        fallbacks: Sequence[FallbackSpec] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._providers: dict[Endpoint, HttpProvider] = {}
+        self._lists: dict[str, tuple[ServedModel, ...]] = {}
+        self._demo = DemoProvider()
+        self.configure(settings, credentials, custom=custom, fallbacks=fallbacks)
+
+    def configure(
+        self,
+        settings: ModelSettings,
+        credentials: Credentials,
+        *,
+        custom: Sequence[CustomProvider] = (),
+        fallbacks: Sequence[FallbackSpec] = (),
+    ) -> None:
+        self._settings = settings
+        self._credentials = {name: value.strip() for name, value in credentials.items() if value and value.strip()}
+        self._custom = {slug(provider.name): provider for provider in custom}
+        self._fallbacks = tuple(fallbacks)
+        self._providers.clear()
+        self._lists.clear()
+
+    # --- ModelGateway ------------------------------------------------------------------------------------------------
+
+    async def resolve(self, model: str | None, provider: str | None) -> ResolvedModel:
+        """Raises ``ProviderNotConfigured``, ``ModelNotServed``, ``InvalidValue``; ``ProviderError`` if an endpoint has
+        to be asked for its model and does not answer."""
+        source = "request" if model or provider else "global"
+        name, wanted = self._split(model, provider)
+        chosen = self.choose_provider(name, wanted)
+        if chosen == DEMO:
+            return demo_model()
+        endpoint = self._endpoint(chosen)
+        own_default = wanted is None or chosen == self.default_provider()
+        name = name or (self._settings.default if own_default else None) or self._default_of(chosen)
+        if name is None:
+            name = await self._first_served(endpoint)
+        check_served(name, chosen)
+        name = native_spelling(chosen, name) or name
+        resolved = self._describe(name, endpoint, source)
+        return await self._with_local_window(resolved, endpoint)
+
+    def provider_for(self, resolved: ResolvedModel) -> Provider:
+        if resolved.demo or resolved.provider == DEMO:
+            return self._demo
+        spec = next((s for s in self._fallbacks if _is_fallback(s, resolved)), None)
+        endpoint = self._fallback_endpoint(spec) if spec is not None else self._endpoint(resolved.provider)
+        if endpoint not in self._providers:
+            self._providers[endpoint] = HttpProvider(endpoint, self._client, clock=self._clock)
+        return self._providers[endpoint]
+
+    def fallbacks(self) -> Sequence[ResolvedModel]:
+        """Usable ones only, in order."""
+        found: list[ResolvedModel] = []
+        for spec in self._fallbacks:
+            try:
+                found.append(self._describe(spec.model, self._fallback_endpoint(spec), "fallback"))
+            except (ProviderNotConfigured, InvalidValue):
+                continue
+        return tuple(found)
+
+    def auxiliary(self, current: ResolvedModel) -> ResolvedModel:
+        """The model for small side questions: as configured, else the provider's small one, else the current one."""
+        settings = self._settings
+        row = find_row(current.provider)
+        model = settings.auxiliary_model or (row.auxiliary_model if row is not None else None)
+        provider = settings.auxiliary_provider or current.provider
+        if current.demo or model is None:
+            return current
+        try:
+            return self._describe(model, self._endpoint(provider), "auxiliary")
+        except (ProviderNotConfigured, InvalidValue):
+            return current
+
+    # --- what is configured ------------------------------------------------------------------------------------------
+
+    def default_provider(self) -> str:
+        """The provider of a session that names none. Raises ``ProviderNotConfigured``."""
+        return self.choose_provider(self._settings.default, None)
+
+    def configured(self) -> bool:
+        """A real provider is there; the demonstration does not count."""
+        try:
+            return self.default_provider() != DEMO
+        except (ProviderNotConfigured, InvalidValue):
+            return False
+
+    def has_credentials(self, provider: str) -> bool:
+        try:
+            self._endpoint(provider)
+        except (ProviderNotConfigured, InvalidValue):
+            return False
+        return True
+
+    def authenticated_providers(self) -> frozenset[str]:
+        known = [
+            row.id for row in PROVIDER_ROWS if row.available and any(k in self._credentials for k in row.key_variables)
+        ]
+        return frozenset((*known, *(custom.id for custom in self._custom.values())))
+
+    async def served_models(self, provider: str, *, refresh: bool = False) -> tuple[ServedModel, ...]:
+        """What the endpoint lists, from memory unless ``refresh``. Raises ``ProviderError``."""
+        endpoint = self._endpoint(provider)
+        if refresh:
+            self._lists.pop(endpoint.base_url, None)
+        return await self._list(endpoint)
+
+    def choose_provider(self, model: str | None, provider: str | None) -> str:
+        """The canonical id: as named, else as configured, else by the keys that are there, else the demonstration."""
+        named = provider or (self._settings.provider or "").strip().lower()
+        if named and named not in _AUTO:
+            return self._canonical(named)
+        if self._settings.base_url:
+            return "custom"
+        usable = [
+            row for row in PROVIDER_ROWS if row.available and any(k in self._credentials for k in row.key_variables)
+        ]
+        if model:
+            usable.sort(key=lambda row: native_spelling(row.id, model) is None)
+        if usable:
+            return usable[0].id
+        if self._custom:
+            return next(iter(self._custom.values())).id
+        return DEMO
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _split(self, model: str | None, provider: str | None) -> tuple[str | None, str | None]:
+        """``provider:model`` and ``provider::model``; an Ollama tag stays, because its left side is no provider."""
+        if model is None or provider is not None or ":" not in model:
+            return model or None, provider or None
+        if model.startswith("custom:"):
+            _, name, rest = (*model.split(":", 2), "")[:3]
+            if rest and slug(name) in self._custom:
+                return rest.lstrip(":"), f"custom:{name}"
+        left, _, right = model.partition(":")
+        if right and (left.lower() in (DEMO, *CUSTOM_ALIASES) or slug(left) in self._custom or find_row(left)):
+            return right.lstrip(":"), left
+        return model, None
+
+    def _canonical(self, name: str) -> str:
+        lowered = name.strip().lower()
+        if lowered == NONE:
+            raise ProviderNotConfigured("the model provider is switched off (model.provider: none)")
+        if slug(name) in self._custom:
+            return self._custom[slug(name)].id
+        if lowered == DEMO:
+            return DEMO
+        if lowered in CUSTOM_ALIASES:
+            return "custom"
+        row = find_row(lowered)
+        if row is None:
+            raise InvalidValue(f"unknown model provider: {name}")
+        if not row.available:
+            raise ProviderNotConfigured(f"{row.name} is not supported as a model provider of this server")
+        return row.id
+
+    def _endpoint(self, provider: str) -> Endpoint:
+        chosen = self._canonical(provider)
+        if chosen == DEMO:
+            raise ProviderNotConfigured("the demonstration has no endpoint")
+        if chosen == "custom":
+            return self._custom_endpoint()
+        if chosen.startswith("custom:"):
+            return self._named_endpoint(self._custom[slug(chosen)])
+        row = find_row(chosen)
+        assert row is not None
+        return self._row_endpoint(row)
+
+    def _row_endpoint(self, row: ProviderRow) -> Endpoint:
+        settings = self._settings
+        mine = settings.provider is not None and find_row(settings.provider) == row
+        moved = self._credentials.get(row.base_url_variable or "")
+        base_url = (settings.base_url if mine and settings.base_url else None) or moved or row.base_url
+        local = row.local or is_local_url(base_url)
+        key = settings.api_key if mine else None
+        # A key goes to its own host, or to where its user moved the endpoint together with it.
+        if not key and (urlsplit(base_url).hostname == row.host or base_url == moved):
+            key = self._first_key(row)
+        if not key and not local:
+            variables = " or ".join(row.key_variables) or "model.api_key"
+            where = (
+                "" if urlsplit(base_url).hostname == row.host else f" for {urlsplit(base_url).hostname} (model.api_key)"
+            )
+            raise ProviderNotConfigured(f"no key for {row.name}: set {variables}{where}")
+        return Endpoint(
+            name=row.id,
+            base_url=base_url,
+            api_key=key or PLACEHOLDER_KEY,
+            api_mode=_mode(settings.api_mode if mine else None, base_url, row.api_mode),
+            local=local,
+            stream_usage=row.stream_usage,
+            parallel_tools=row.parallel_tools,
+            developer_role=row.developer_role,
+            max_tokens_field=row.max_tokens_field,
+            routed=row.routed,
+            echo_reasoning=row.echo_reasoning,
+            thinking_switch=row.thinking_switch,
+            cache_ttl=settings.cache_ttl,
+        )
+
+    def _custom_endpoint(self) -> Endpoint:
+        settings = self._settings
+        if not settings.base_url:
+            raise ProviderNotConfigured("a custom provider needs model.base_url")
+        host = urlsplit(settings.base_url).hostname or ""
+        row = row_for_host(host)
+        key = settings.api_key or (self._first_key(row) if row is not None else None)
+        if not key and not is_local_url(settings.base_url):
+            raise ProviderNotConfigured(f"no key for {host}: set model.api_key")
+        return Endpoint(
+            name="custom",
+            base_url=settings.base_url,
+            api_key=key or PLACEHOLDER_KEY,
+            api_mode=_mode(
+                settings.api_mode, settings.base_url, row.api_mode if row is not None else "chat_completions"
+            ),
+            local=is_local_url(settings.base_url),
+            routed=row is not None and row.routed,
+            cache_ttl=settings.cache_ttl,
+        )
+
+    def _named_endpoint(self, custom: CustomProvider) -> Endpoint:
+        host = urlsplit(custom.base_url).hostname or ""
+        row = row_for_host(host)
+        key = custom.api_key or self._credentials.get(custom.key_env or "")
+        key = key or (self._first_key(row) if row is not None else None)
+        local = is_local_url(custom.base_url)
+        if not key and not local:
+            raise ProviderNotConfigured(f"no key for {custom.name}: set {custom.key_env or 'its api_key'}")
+        return Endpoint(
+            name=custom.id,
+            base_url=custom.base_url,
+            api_key=key or PLACEHOLDER_KEY,
+            api_mode=_mode(custom.api_mode, custom.base_url, row.api_mode if row is not None else "chat_completions"),
+            local=local,
+            headers=tuple(custom.extra_headers.items()),
+            extra_body=custom.extra_body,
+            routed=row is not None and row.routed,
+            cache_ttl=self._settings.cache_ttl,
+            total_timeout=custom.request_timeout,
+            idle_timeout=custom.stale_timeout,
+        )
+
+    def _fallback_endpoint(self, spec: FallbackSpec) -> Endpoint:
+        if spec.base_url is None:
+            endpoint = self._endpoint(spec.provider)
+            key = spec.api_key or self._credentials.get(spec.key_env or "")
+            return replace(endpoint, api_key=key) if key else endpoint
+        return self._named_endpoint(
+            CustomProvider(spec.provider, spec.base_url, api_key=spec.api_key, key_env=spec.key_env)
+        )
+
+    def _first_key(self, row: ProviderRow) -> str | None:
+        return next((self._credentials[name] for name in row.key_variables if name in self._credentials), None)
+
+    def _default_of(self, provider: str) -> str | None:
+        custom = self._custom.get(slug(provider)) if provider.startswith("custom:") else None
+        if custom is not None:
+            return custom.default_model or next(iter(custom.models), None)
+        return default_model(provider)
+
+    async def _first_served(self, endpoint: Endpoint) -> str:
+        try:
+            served = await self._list(endpoint)
+        except ProviderError as error:
+            raise ProviderNotConfigured(
+                f"no model is configured and {endpoint.host} could not be asked: {error.message}; set model.default"
+            ) from error
+        loaded = [model for model in served if model.loaded] or list(served)
+        if not loaded:
+            raise ProviderNotConfigured(f"no model is configured and {endpoint.host} lists none; set model.default")
+        return loaded[0].id
+
+    async def _list(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
+        cached = self._lists.get(endpoint.base_url)
+        if cached is None:
+            headers = [*endpoint.headers]
+            if endpoint.api_key and endpoint.api_mode == "anthropic_messages":
+                headers += [("x-api-key", endpoint.api_key), ("anthropic-version", "2023-06-01")]
+            elif endpoint.api_key:
+                headers.append(("Authorization", f"Bearer {endpoint.api_key}"))
+            cached = self._lists[endpoint.base_url] = await list_models(self._client, endpoint.base_url, headers)
+        return cached
+
+    async def _with_local_window(self, resolved: ResolvedModel, endpoint: Endpoint) -> ResolvedModel:
+        """A local server knows its own window best; it is asked once, and only if nobody configured one."""
+        if not endpoint.local or self._window_of(resolved.model, endpoint) is not None:
+            return resolved
+        key = f"{endpoint.base_url}#{resolved.model}"
+        if key not in self._lists:
+            self._lists[key] = ()
+            try:
+                served = await self._list(endpoint)
+            except ProviderError:
+                return resolved
+            window = next((model.context for model in served if model.id == resolved.model), None)
+            if window is None:
+                window = await probe_window(self._client, endpoint.base_url, resolved.model)
+            self._lists[key] = (ServedModel(resolved.model, window),)
+        known = next(iter(self._lists[key]), None)
+        return replace(resolved, context_length=known.context) if known is not None and known.context else resolved
+
+    def _window_of(self, model: str, endpoint: Endpoint) -> int | None:
+        custom = self._custom.get(slug(endpoint.name)) if endpoint.name.startswith("custom:") else None
+        if custom is not None:
+            return custom.models.get(model) or custom.context_length
+        return self._settings.context_length if model == self._settings.default or not self._settings.default else None
+
+    def _describe(self, model: str, endpoint: Endpoint, source: str) -> ResolvedModel:
+        facts = model_facts(model)
+        # The user's own endpoint may show images to any model; a known model without sight stays without.
+        vision = facts.vision or endpoint.name.startswith("custom")
+        return ResolvedModel(
+            model=model,
+            provider=endpoint.name,
+            base_url=endpoint.base_url,
+            api_mode=endpoint.api_mode,
+            context_length=self._window_of(model, endpoint) or facts.context,
+            max_output_tokens=self._settings.max_output_tokens,
+            vision=vision,
+            input_price=facts.input_price,
+            output_price=facts.output_price,
+            cache_read_price=facts.cache_read_price,
+            route_source=source,
+        )
+
+
+def _is_fallback(spec: FallbackSpec, resolved: ResolvedModel) -> bool:
+    if resolved.route_source != "fallback" or spec.model != resolved.model:
+        return False
+    return spec.base_url in (None, resolved.base_url)
+
+
+def _mode(explicit: str | None, base_url: str, usual: str) -> str:
+    if explicit:
+        mode = API_MODE_SPELLINGS.get(explicit.strip().lower())
+        if mode is None or mode not in FORMATS:
+            raise InvalidValue(f"unknown api_mode: {explicit}")
+        return mode
+    parts = urlsplit(base_url)
+    if parts.hostname == "api.anthropic.com" or parts.path.rstrip("/").endswith("/anthropic"):
+        return "anthropic_messages"
+    return usual
+
+
+__all__ = ["DEMO_MODEL", "Credentials", "CustomProvider", "FallbackSpec", "ModelSettings", "Models"]
