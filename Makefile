@@ -36,7 +36,7 @@ site: docs $(VENV)/.for-docs
 	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.for-test
-	for file in bench/bench_*.py; do $(BIN)/python "$$file" $(BENCH_ARGS) || exit 1; done
+	for file in $(wildcard bench/bench_*.py); do $(BIN)/python "$$file" $(BENCH_ARGS) || exit 1; done
 
 dist: $(VENV)/.for-dist
 	$(BIN)/python -m build
