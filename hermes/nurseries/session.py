@@ -140,7 +140,7 @@ class Session:
 
     def start_soon(self, fn: Callable[..., Any], *args: Any, name: str) -> None:
         """Run ``fn(*args)`` as a child of the session. Synchronous; refused with ``SessionClosing`` at the end."""
-        if self._closing is not None:
+        if self.closing:
             raise SessionClosing
         if self._nursery is None:
             self._not_yet_started.append((fn, args, name))
@@ -149,7 +149,7 @@ class Session:
 
     async def start_background_process(self, process: BackgroundProcess, name: str) -> None:
         """Start a background process below the session. Raises ``SpawnFailed`` or ``Overloaded``."""
-        if self._nursery is None or self._closing is not None:
+        if self._nursery is None or self.closing:
             raise SessionClosing
         await self._nursery.start(self._supervise, process, name, name=name)
 
@@ -180,7 +180,8 @@ class Session:
 
     @property
     def closing(self) -> bool:
-        return self._closing is not None
+        """Nothing new is let in: the session, or something above it, has been asked to stop."""
+        return self._closing is not None or self.scope.reason is not None
 
     @property
     def running(self) -> bool:
@@ -323,7 +324,7 @@ class Session:
 
     def start_next_queued(self) -> None:
         """Start the next envelope of the queue, if the slot is free (gateway §4.3)."""
-        if self.slot.taken or self._closing is not None:
+        if self.slot.taken or self.closing:
             return
         envelope = self.slot.take_next()
         if envelope is not None:
@@ -334,8 +335,9 @@ class Session:
         return self.slot.drop_all()
 
     def _refuse_when_closing(self) -> None:
-        if self._closing is not None:
-            raise Draining if self._closing.cause is Cause.SHUTDOWN else SessionClosing
+        reason = self._closing or self.scope.reason
+        if reason is not None:
+            raise Draining if reason.cause is Cause.SHUTDOWN else SessionClosing
 
     # --- stop, steer ---
 

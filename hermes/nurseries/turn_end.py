@@ -184,7 +184,9 @@ def conclude(session: Session, turn: Turn, ending: Ending) -> None:
     for hook in list(session.on_turn_end):
         hook(turn, record)
     session.announce_info()
-    if not session.closing:
+    if session.closing:
+        session.drop_queue()
+    else:
         session.start_next_queued()
 
 
