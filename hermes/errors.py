@@ -252,6 +252,16 @@ class StoreUnavailable(Unavailable):
         super().__init__(message, data={"cause": cause})
 
 
+class ChangeNotStored(StoreUnavailable):
+    """A rewind, an undo or a branch could not be stored; nothing has changed."""
+
+
+class CommandFailed(HermesError):
+    """A command could not be run; the message says why."""
+
+    default_message = "the command failed"
+
+
 class ProviderNotConfigured(Unavailable):
     default_message = "no model provider is configured"
 
