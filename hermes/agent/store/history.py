@@ -108,7 +108,7 @@ def count_rows(connection: sqlite3.Connection, key: str, rows: Sequence[Row], us
         "input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, "
         "cache_read_tokens = cache_read_tokens + ?, cache_write_tokens = cache_write_tokens + ?, "
         "reasoning_tokens = reasoning_tokens + ?, calls = calls + ?, "
-        "cost_usd = CASE WHEN ?11 IS NULL THEN cost_usd ELSE coalesce(cost_usd, 0) + ?11 END, "
+        "cost_usd = coalesce(coalesce(cost_usd, 0) + ?, cost_usd), "
         "estimated = max(estimated, ?) WHERE key = ?",
         (
             len(rows),
@@ -146,9 +146,9 @@ def recount(connection: sqlite3.Connection, key: str, counter: str | None = None
     ).fetchone()
     extra = f", {counter} = {counter} + 1" if counter else ""
     connection.execute(
-        "UPDATE sessions SET history_version = history_version + 1, preview = ?2, message_count = "
-        f"(SELECT count(*) FROM messages WHERE session_key = ?1 AND active = 1){extra} WHERE key = ?1",
-        (key, "" if record is None else first_preview(decode_rows([record]))),
+        "UPDATE sessions SET history_version = history_version + 1, preview = :preview, message_count = "
+        f"(SELECT count(*) FROM messages WHERE session_key = :key AND active = 1){extra} WHERE key = :key",
+        {"key": key, "preview": "" if record is None else first_preview(decode_rows([record]))},
     )
     return int(connection.execute("SELECT history_version FROM sessions WHERE key = ?", (key,)).fetchone()[0])
 
@@ -286,8 +286,8 @@ def branch(
     first = next_row_id(connection)
     connection.executemany(
         f"INSERT INTO messages (id, session_key, position, search_text, {COPIED}) "
-        f"SELECT ?1, ?2, ?1, search_text, {COPIED} FROM messages WHERE id = ?3",
-        [(first + index, new.key, row_id) for index, row_id in enumerate(copied)],
+        f"SELECT ?, ?, ?, search_text, {COPIED} FROM messages WHERE id = ?",
+        [(first + index, new.key, first + index, row_id) for index, row_id in enumerate(copied)],
     )
     rows = load_rows(connection, new.key)
     count_rows(connection, new.key, rows, None)

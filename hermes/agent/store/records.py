@@ -57,8 +57,9 @@ def list_records(
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """Oldest first. ``owner`` None: everybody's."""
     records = connection.execute(
-        "SELECT id, value FROM records WHERE kind = ?1 AND (?2 IS NULL OR owner = ?2) ORDER BY created_at, rowid",
-        (kind, owner),
+        "SELECT id, value FROM records WHERE kind = :kind AND (:owner IS NULL OR owner = :owner) "
+        "ORDER BY created_at, rowid",
+        {"kind": kind, "owner": owner},
     )
     return [(record_id, from_json(text)) for record_id, text in records]
 
@@ -93,8 +94,8 @@ def append_journal(
         [(run_id, number, frame) for number, frame in entries],
     )
     connection.execute(
-        "DELETE FROM journal WHERE run_id = ?1 AND seq <= (SELECT max(seq) FROM journal WHERE run_id = ?1) - ?2",
-        (run_id, keep),
+        "DELETE FROM journal WHERE run_id = :run AND seq <= (SELECT max(seq) FROM journal WHERE run_id = :run) - :keep",
+        {"run": run_id, "keep": keep},
     )
 
 

@@ -229,6 +229,10 @@ def prepare_file(
         if not path.exists() or path.stat().st_size == 0:
             create_file(path, journal_mode=journal_mode, migrations=migrations)
         check_header(path)
+        # Asked before SQLite is: without write permission it opens a file for reading and fails at the first write, or
+        # fails with an error that does not say why.
+        if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            raise StoreUnavailable("the session database or its directory may not be written", cause="read_only")
         with suppress(PermissionError):
             if path.stat().st_mode & 0o077:
                 path.chmod(0o600)

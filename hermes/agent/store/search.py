@@ -25,7 +25,7 @@ UNSPACED = re.compile(
 # Rows that a rewind archived are not found; compacted ones are.
 FOUND_ROWS = (
     "(m.active = 1 OR m.compacted = 1) AND m.display_kind IS NOT 'hidden' "
-    "AND CASE WHEN ?1 IS NULL THEN s.hidden = 0 ELSE m.session_key = ?1 END"
+    "AND CASE WHEN :key IS NULL THEN s.hidden = 0 ELSE m.session_key = :key END"
 )
 FOUND_COLUMNS = "m.session_key, m.id, m.role, m.timestamp, s.title"
 
@@ -42,8 +42,8 @@ def search(connection: sqlite3.Connection, query: str, *, limit: int, key: str |
         f"SELECT {FOUND_COLUMNS}, snippet(message_search, -1, '', '', '…', {SNIPPET_TOKENS}) "
         "FROM message_search JOIN messages AS m ON m.id = message_search.rowid "
         "JOIN sessions AS s ON s.key = m.session_key "
-        f"WHERE message_search MATCH ?2 AND {FOUND_ROWS} ORDER BY message_search.rank, m.id DESC LIMIT ?3",
-        (key, match_expression(terms), limit),
+        f"WHERE message_search MATCH :match AND {FOUND_ROWS} ORDER BY message_search.rank, m.id DESC LIMIT :limit",
+        {"key": key, "match": match_expression(terms), "limit": limit},
     )
     return [found(record) for record in records]
 
@@ -51,12 +51,12 @@ def search(connection: sqlite3.Connection, query: str, *, limit: int, key: str |
 def scan(
     connection: sqlite3.Connection, words: Sequence[str], *, limit: int, key: str | None
 ) -> list[Mapping[str, Any]]:
-    conditions = " AND ".join(f"instr(t.body, ?{number + 3}) > 0" for number in range(len(words)))
+    conditions = " AND ".join(f"instr(t.body, :word{number}) > 0" for number in range(len(words)))
     records = connection.execute(
-        f"SELECT {FOUND_COLUMNS}, substr(t.body, max(1, instr(t.body, ?3) - {SNIPPET_CHARS}), {SNIPPET_CHARS * 2}) "
+        f"SELECT {FOUND_COLUMNS}, substr(t.body, max(1, instr(t.body, :word0) - {SNIPPET_CHARS}), {SNIPPET_CHARS * 2}) "
         "FROM messages AS m JOIN message_text AS t ON t.id = m.id JOIN sessions AS s ON s.key = m.session_key "
-        f"WHERE {FOUND_ROWS} AND {conditions} ORDER BY m.id DESC LIMIT ?2",
-        (key, limit, *words),
+        f"WHERE {FOUND_ROWS} AND {conditions} ORDER BY m.id DESC LIMIT :limit",
+        {"key": key, "limit": limit} | {f"word{number}": word for number, word in enumerate(words)},
     )
     return [found(record) for record in records]
 

@@ -196,9 +196,9 @@ def prompt_hash(connection: sqlite3.Connection, key: str) -> str | None:
 def drop_unused_prompt(connection: sqlite3.Connection, digest: str | None) -> None:
     if digest is not None:
         connection.execute(
-            "DELETE FROM system_prompts WHERE hash = ?1 "
-            "AND NOT EXISTS (SELECT 1 FROM sessions WHERE system_prompt_hash = ?1)",
-            (digest,),
+            "DELETE FROM system_prompts WHERE hash = :hash "
+            "AND NOT EXISTS (SELECT 1 FROM sessions WHERE system_prompt_hash = :hash)",
+            {"hash": digest},
         )
 
 
