@@ -130,7 +130,7 @@ def _mark(message: Mapping[str, Any], marker: Mapping[str, Any]) -> None:
 def _cycle_lacks_thinking(request: ModelRequest, endpoint: Endpoint) -> bool:
     issuer = endpoint.issuer(request.model)
     rows = request.messages[active_cycle_start(request.messages) :]
-    return any(row.role == "assistant" and row.tool_calls and not replay_of(row, issuer) for row in rows)
+    return any(row.role == "assistant" and row.tool_calls and not replay_of(row, issuer, signed=True) for row in rows)
 
 
 def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]
 
 
 def _assistant_blocks(row: Row, issuer: str) -> list[dict[str, Any]]:
-    blocks = [dict(item) for item in replay_of(row, issuer)] if issuer else []
+    blocks = [dict(item) for item in replay_of(row, issuer, signed=True)] if issuer else []
     text = content_text(wire_content(row))
     if text.strip():
         # The server refuses white space at the end of a last assistant text.

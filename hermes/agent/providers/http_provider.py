@@ -16,7 +16,7 @@ import orjson
 
 from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest
 from hermes.agent.providers.anthropic_messages import MessagesFormat
-from hermes.agent.providers.error_classes import response_error
+from hermes.agent.providers.error_reports import response_error
 from hermes.agent.providers.http_stream import HttpClient, HttpRequest, HttpResponse, Patience, Timeouts
 from hermes.agent.providers.openai_chat import ChatFormat
 from hermes.agent.providers.openai_responses import ResponsesFormat

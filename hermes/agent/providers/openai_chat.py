@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hermes.agent.model_catalog import fit_effort
 from hermes.agent.ports import DeltaKind, DeltaSink, ModelFinished, ModelRequest, ToolSpec
-from hermes.agent.providers.tag_splitter import BLOCK_END, Channel, TagSplitter, text_encoded_call
+from hermes.agent.providers.text_calls import TextCallSplitter, read_text_call
 from hermes.agent.providers.tool_call_slots import ToolCallSlots
 from hermes.agent.providers.wire_format import (
     FINISHING,
@@ -147,7 +147,7 @@ def _message(row: Row, request: ModelRequest, endpoint: Endpoint) -> dict[str, A
         "role": "assistant",
         "content": content_text(content) or (None if row.tool_calls else ""),
     }
-    if endpoint.routed and (details := replay_of(row, endpoint.issuer(request.model))):
+    if endpoint.routed and (details := replay_of(row, endpoint.issuer(request.model), signed=True)):
         message["reasoning_details"] = details
     elif endpoint.echo_reasoning and row.tool_calls:
         message["reasoning_content"] = row.reasoning_content or ""
@@ -204,9 +204,8 @@ class ChatParser:
         self._reasoning_field: str | None = None
         self._details: list[dict[str, Any]] = []
         self._refusal: list[str] = []
-        self._encoded_calls: list[str] = []
         self._calls = ToolCallSlots(request.request_id, on_delta)
-        self._tags = TagSplitter(tools=endpoint.local and bool(request.tools))
+        self._text_calls = TextCallSplitter() if endpoint.local and request.tools else None
         self._finish_reason: str | None = None
         self._usage: Mapping[str, Any] | None = None
         self._model: str | None = None
@@ -226,9 +225,7 @@ class ChatParser:
         self.ended = True
 
     def finish(self) -> ModelFinished:
-        self._route(self._tags.flush())
-        if not self._calls:
-            self._read_encoded_calls()
+        self._read_text_calls()
         calls = self._calls.calls()
         reason = self._finish_reason or ("stop" if self.ended else None)
         if calls and reason == "stop":
@@ -248,13 +245,17 @@ class ChatParser:
             response_id=self._id,
         )
 
-    def _read_encoded_calls(self) -> None:
-        for position, block in enumerate("".join(self._encoded_calls).split(BLOCK_END)):
-            call = text_encoded_call(block)
+    def _read_text_calls(self) -> None:
+        if self._text_calls is None:
+            return
+        self._give_text(self._text_calls.flush(), split=False)
+        native = bool(self._calls)
+        for position, block in enumerate(self._text_calls.blocks):
+            call = None if native else read_text_call(block)
             if call is not None:
                 self._calls.add(position, None, *call)
             else:
-                self._give("text", block.strip())
+                self._give_text(block.strip(), split=False)
 
     def _read(self, chunk: Mapping[str, Any]) -> None:
         if chunk.get("error"):
@@ -290,7 +291,7 @@ class ChatParser:
         content = delta.get("content")
         if content:
             if isinstance(content, str):
-                self._route(self._tags.feed(content))
+                self._give_text(content)
             else:
                 self._content_parts(content)
         if len(delta) > 2 or "content" not in delta:
@@ -313,7 +314,7 @@ class ChatParser:
             content = message.get("content")
             self._read_reasoning(message)
             if isinstance(content, str):
-                self._route(self._tags.feed(content))
+                self._give_text(content)
             elif content:
                 self._content_parts(content)
         if message.get("refusal") and not self._refusal:
@@ -329,9 +330,9 @@ class ChatParser:
     def _content_parts(self, content: Any) -> None:
         for part in content if isinstance(content, list) else [content]:
             if isinstance(part, Mapping) and part.get("type") == "thinking":
-                self._give("reasoning", text_of(part.get("thinking")))
+                self._give_reasoning(text_of(part.get("thinking")))
             elif text := text_of(part):
-                self._route(self._tags.feed(text))
+                self._give_text(text)
 
     def _read_reasoning(self, delta: Mapping[str, Any]) -> None:
         """One field is read, the first that speaks: servers send the same text under several names."""
@@ -339,7 +340,7 @@ class ChatParser:
             value = delta.get(name)
             if value:
                 self._reasoning_field = name
-                self._give("reasoning", text_of(value))
+                self._give_reasoning(text_of(value))
                 break
         details = delta.get("reasoning_details")
         if isinstance(details, list):
@@ -350,7 +351,7 @@ class ChatParser:
                         text = detail.get("text") or detail.get("summary")
                         if isinstance(text, str) and text:
                             self._reasoning_field = "reasoning_details"
-                            self._give("reasoning", text)
+                            self._give_reasoning(text)
 
     def _add_detail(self, detail: Mapping[str, Any]) -> None:
         """Pieces of one block are joined, so that what is replayed is what a whole answer would have held."""
@@ -365,21 +366,17 @@ class ChatParser:
             elif value is not None:
                 last[key] = value
 
-    def _route(self, pieces: Sequence[tuple[Channel, str]]) -> None:
-        for channel, text in pieces:
-            self._give(channel, text)
-
-    def _give(self, channel: Channel, text: str) -> None:
-        if not text:
-            return
-        if channel == "text":
+    def _give_text(self, text: str, *, split: bool = True) -> None:
+        if split and self._text_calls is not None:
+            text = self._text_calls.feed(text)
+        if text:
             self._text.append(text)
             self._on_delta(DeltaKind.TEXT, text)
-        elif channel == "reasoning":
+
+    def _give_reasoning(self, text: str) -> None:
+        if text:
             self._reasoning.append(text)
             self._on_delta(DeltaKind.REASONING, text)
-        else:
-            self._encoded_calls.append(text)
 
 
 def chat_usage(usage: Mapping[str, Any]) -> Usage:

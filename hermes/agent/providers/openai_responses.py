@@ -110,7 +110,7 @@ def _input(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def _assistant_items(row: Row, issuer: str, call_ids: dict[str, str]) -> list[dict[str, Any]]:
-    reasoning = [dict(item) for item in replay_of(row, issuer)]
+    reasoning = [dict(item) for item in replay_of(row, issuer, signed=False)]
     items = reasoning[:]
     text = content_text(wire_content(row))
     if text:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest
-from hermes.agent.providers.error_classes import payload_error
+from hermes.agent.providers.error_reports import payload_error
 from hermes.errors import ProviderError
 from hermes.messages import Content, ImagePart, Row, TextPart
 
@@ -186,8 +186,14 @@ def image_url(part: ImagePart) -> str:
     return part.url if part.data is None and part.url else f"data:{part.mime_type};base64,{part.data or ''}"
 
 
-def replay_of(row: Row, issuer: str) -> list[Any]:
-    """Opaque items of a row that this issuer made and may get back."""
+def replay_of(row: Row, issuer: str, *, signed: bool) -> list[Any]:
+    """Opaque items of a row that this issuer made and may get back.
+
+    ``signed`` thinking is taken out of a request by clearing ``reasoning_details``, encrypted items by clearing
+    ``replay_items``: the loop repairs a refused request that way.
+    """
+    if signed and row.reasoning_details is None:
+        return []
     for entry in row.replay_items or ():
         if isinstance(entry, Mapping) and entry.get("issuer") == issuer:
             items = entry.get("items")
