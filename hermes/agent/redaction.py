@@ -84,7 +84,7 @@ def redacts(text: str) -> bool:
 
 
 def _replace(text: str, hide: Callable[[str], str]) -> str:
-    text = _PRIVATE_KEY.sub(lambda found: f"{found[1]}\n{hide('')}\n{found[3]}", text)
+    text = _PRIVATE_KEY.sub(lambda found: _private_key(found, hide), text)
     text = _AUTHORIZATION.sub(lambda found: _authorization(found, hide), text)
     text = _URL_USER.sub(
         lambda found: found[0] if _is_no_value(found[2]) else f"{found[1]}{hide(found[2])}{found[3]}", text
@@ -94,6 +94,12 @@ def _replace(text: str, hide: Callable[[str], str]) -> str:
     text = _QUOTED.sub(lambda found: _quoted(found, hide), text)
     text = _ENV.sub(lambda found: _env(found, hide), text)
     return _YAML.sub(lambda found: _yaml(found, hide), text)
+
+
+def _private_key(found: re.Match[str], hide: Callable[[str], str]) -> str:
+    # As many lines as before, so that line numbers of the text stay true.
+    rest = max(found[2].count("\n") - 1, 1 if found[3] else 0)
+    return f"{found[1]}\n{hide('')}" + "\n" * rest + found[3]
 
 
 def _authorization(found: re.Match[str], hide: Callable[[str], str]) -> str:

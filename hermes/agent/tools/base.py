@@ -1,0 +1,93 @@
+"""What all built-in tools have in common: their shape, JSON results, readable failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hermes.agent.ports import ToolContext, ToolFailure, ToolFlags, ToolOutput, ToolSpec
+from hermes.agent.tool_display import tool_preview
+from hermes.agent.tools.services import ToolServices
+
+
+class BuiltinTool:
+    """Base of the built-in tools: ``spec`` and ``flags`` are class attributes, ``run`` is the tool's own.
+
+    Two optional attributes mean something to the tree and the registry: ``cancelled(ctx, arguments)`` gives the result
+    text of a call that was cancelled while it ran; ``answered_by`` names the kind of client question without which the
+    tool is not offered.
+    """
+
+    spec: ToolSpec
+    flags: ToolFlags
+    answered_by: str | None = None
+
+    def __init__(self, services: ToolServices) -> None:
+        self.services = services
+
+    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput | str:
+        raise NotImplementedError
+
+    def preview(self, arguments: Mapping[str, Any]) -> str:
+        return tool_preview(self.spec.name, arguments)
+
+    def paths(self, arguments: Mapping[str, Any]) -> Sequence[str]:
+        return ()
+
+
+def parameters(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    """The JSON schema of an object with these properties."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def text(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "description": description, **more}
+
+
+def number(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "integer", "description": description, **more}
+
+
+def flag(description: str, *, default: bool = False) -> dict[str, Any]:
+    return {"type": "boolean", "description": description, "default": default}
+
+
+def choice(description: str, *values: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "enum": list(values), "description": description, **more}
+
+
+def as_json(value: Any) -> str:
+    """Compact JSON that keeps every character as it is."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def result(value: Mapping[str, Any], **more: Any) -> ToolOutput:
+    """A JSON result; a top-level ``error`` makes it a failure."""
+    failed = bool(value.get("error"))
+    status = more.pop("status", "error" if failed else "ok")
+    return ToolOutput(as_json(value), is_error=failed, status=status, **more)
+
+
+def failure(message: str, **more: Any) -> ToolFailure:
+    """A failure for the model to read, as a JSON object with ``error``."""
+    return ToolFailure(as_json({"error": message, **more}))
+
+
+def blocked(message: str, **more: Any) -> ToolFailure:
+    """A refusal: by a rule or by a person."""
+    return ToolFailure(as_json({"error": message, "status": "blocked", **more}), status="blocked")
+
+
+def absolute(ctx: ToolContext, path: str) -> Path:
+    """A path as the model wrote it, made absolute in the session's directory; ``~`` is the user's home."""
+    if "\0" in path:
+        raise failure("a path cannot contain a NUL character")
+    plain = Path(path).expanduser() if path.startswith("~") else Path(path)
+    return plain if plain.is_absolute() else Path(ctx.memory.cwd) / plain

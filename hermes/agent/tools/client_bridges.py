@@ -1,0 +1,164 @@
+"""Tools that reach into the attached client: its terminal and window, its preview, its vault and its connections.
+
+Each asks one kind of question and is offered only while a client that shows such questions is attached.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.agent.ports import ToolContext, ToolFlags, ToolOutput, ToolSpec
+from hermes.agent.tools.base import BuiltinTool, choice, failure, flag, number, parameters, result, text
+from hermes.agent.tools.services import ToolServices
+from hermes.messages import Answered, Declined, Question, TimedOut
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """One question as a tool. ``secret``: the answer is never told to the model, only whether there was one."""
+
+    method: str
+    timeout: float
+    spec: ToolSpec
+    secret: bool = False
+    read_only: bool = True
+
+
+_START_COUNT = {"start": number("First line.", minimum=0), "count": number("Number of lines.", minimum=1)}
+_SELECTORS = {
+    "action": text("What to do: click, type, press, scroll, snapshot …"),
+    "ref": text("Reference of an element."),
+    "selector": text("CSS selector of an element."),
+    "text": text("Text to type."),
+    "key": text("Key to press."),
+    "submit": flag("Submit afterwards."),
+    "to": text("Where to scroll to."),
+    "amount": number("How far to scroll."),
+}
+_TOUR = {
+    "action": text("start, show, next, end …"),
+    "surface": text("Part of the application."),
+    "selector": text("Element to point at."),
+    "title": text("Heading."),
+    "text": text("Explanation."),
+    "side": choice("Where the note stands.", "top", "bottom", "left", "right"),
+}
+
+BRIDGES: tuple[Bridge, ...] = (
+    Bridge(
+        "terminal.read",
+        30,
+        ToolSpec("terminal_read", "Read the text of the user's own terminal pane.", parameters(_START_COUNT)),
+    ),
+    Bridge("window.read", 30, ToolSpec("window_read", "Read what the user's window shows.", parameters({}))),
+    Bridge(
+        "preview.read",
+        45,
+        ToolSpec("preview_read", "Read the page in the user's preview pane.", parameters(_START_COUNT)),
+    ),
+    Bridge(
+        "preview.act",
+        45,
+        ToolSpec("preview_act", "Act on the page in the user's preview pane.", parameters(_SELECTORS, "action")),
+        read_only=False,
+    ),
+    Bridge(
+        "tour",
+        45,
+        ToolSpec("tour", "Show the user around in the application.", parameters(_TOUR, "action")),
+        read_only=False,
+    ),
+    Bridge(
+        "vault.code",
+        180,
+        ToolSpec(
+            "vault_code",
+            "Ask the user for a one-time code.",
+            parameters({"site": text("For which site."), "hint": text("Where the code comes from.")}),
+        ),
+        read_only=False,
+    ),
+    Bridge(
+        "vault.unlock_prompt",
+        120,
+        ToolSpec(
+            "vault_unlock",
+            "Ask the user to unlock a password store.",
+            parameters({"backend": text("Which store."), "display_name": text("Its name for people.")}, "backend"),
+        ),
+        secret=True,
+        read_only=False,
+    ),
+    Bridge(
+        "secret",
+        300,
+        ToolSpec(
+            "request_secret",
+            "Ask the user to store a secret under a variable name. You learn only whether it was stored.",
+            parameters(
+                {"env_var": text("Variable name."), "prompt": text("What to tell the user.")}, "env_var", "prompt"
+            ),
+        ),
+        secret=True,
+        read_only=False,
+    ),
+    Bridge(
+        "connection",
+        300,
+        ToolSpec(
+            "manage_connections",
+            "Show the user the connections that a task needs.",
+            parameters({"reason": text("Why.")}),
+        ),
+        read_only=False,
+    ),
+)
+
+
+class ClientBridge(BuiltinTool):
+    """A question to the client as a tool."""
+
+    def __init__(self, services: ToolServices, bridge: Bridge) -> None:
+        super().__init__(services)
+        self.spec = bridge.spec
+        self.flags = ToolFlags(
+            interactive=True, read_only=bridge.read_only, untrusted_output=not bridge.secret, toolset="client"
+        )
+        self.answered_by = bridge.method
+        self._bridge = bridge
+
+    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+        bridge = self._bridge
+        answer = await ctx.ask(Question(bridge.method, dict(arguments), (), bridge.timeout, ctx.call_id))
+        match answer:
+            case Answered(value=value):
+                return self._answered(value)
+            case TimedOut():
+                raise failure("the client did not answer in time")
+            case Declined(message=message):
+                raise failure(message)
+            case _:
+                raise failure("not available: no attached client offers this")
+
+    def _answered(self, value: Mapping[str, Any]) -> ToolOutput:
+        if self._bridge.method == "connection":
+            return result(
+                {name: value[name] for name in ("settled_by", "targets") if name in value} or {"status": "closed"}
+            )
+        given = value.get("value")
+        if given in (None, ""):
+            return result({"status": "skipped"})
+        if self._bridge.secret:
+            return result({"status": "unlocked" if self._bridge.method.startswith("vault") else "stored"})
+        if isinstance(given, str):
+            try:
+                parsed = json.loads(given)
+            except ValueError:
+                return ToolOutput(given)
+            if isinstance(parsed, dict):
+                return result(parsed)
+            return result({"value": given})
+        return result({"value": given})

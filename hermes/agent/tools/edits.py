@@ -1,0 +1,139 @@
+"""Changes to files, made together or not at all: rules, consent, writing, and what is remembered afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from hermes.agent.path_rules import may_write
+from hermes.agent.ports import ToolContext
+from hermes.agent.redaction import has_mask
+from hermes.agent.tools.approval_gate import approve_edit
+from hermes.agent.tools.base import absolute, blocked, failure
+from hermes.agent.tools.file_access import (
+    Changed,
+    FileRefused,
+    FileText,
+    NotText,
+    PlannedWrite,
+    digest_of,
+    encode_text,
+    read_bytes,
+    read_text,
+    resolve_target,
+    write_all,
+)
+from hermes.agent.tools.lint import lint
+from hermes.agent.tools.read_memory import forget, note_written, seen
+from hermes.agent.tools.services import ToolServices
+from hermes.messages import FileDiff
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """One file's change. ``old`` None creates it, ``new_text`` None deletes it."""
+
+    path: Path
+    old: FileText | None
+    new_text: str | None
+
+    @property
+    def diff(self) -> FileDiff:
+        return FileDiff(str(self.path), None if self.old is None else self.old.text, self.new_text)
+
+    def planned(self) -> PlannedWrite:
+        expected = "" if self.old is None else self.old.digest
+        if self.new_text is None:
+            return PlannedWrite(self.path, None, expected)
+        encoding, newline = ("utf-8", "\n") if self.old is None else (self.old.encoding, self.old.newline)
+        return PlannedWrite(self.path, encode_text(self.new_text, encoding, newline), expected)  # type: ignore[arg-type]
+
+
+async def load_target(ctx: ToolContext, path: str) -> tuple[Path, FileText | None]:
+    """(the resolved file, its present text or None if it does not exist). Raises ``ToolFailure`` if it is no text."""
+    return await trio.to_thread.run_sync(_load, absolute(ctx, path))
+
+
+def _load(path: Path) -> tuple[Path, FileText | None]:
+    target = resolve_target(path)
+    try:
+        found = read_text(target)
+    except FileNotFoundError:
+        return target, None
+    except FileRefused as error:
+        raise failure(f"{path} cannot be edited: {error}") from None
+    except OSError as error:
+        raise failure(f"{path} cannot be read: {error.strerror or error}") from None
+    if isinstance(found, NotText):
+        raise failure(f"{path} is {found.kind}, not text")
+    return target, found
+
+
+def guard_target(ctx: ToolContext, services: ToolServices, path: Path) -> str | None:
+    """The key under which writing this path asks, or None. Raises ``ToolFailure`` where it is denied."""
+    policy = services.path_policy(
+        str(ctx.settings.security.write_safe_root),
+        protect_instructions=bool(ctx.settings.security.protected_instruction_files),
+    )
+    verdict = may_write(path, policy)
+    if verdict.verdict == "deny":
+        raise blocked(f"writing {path} is denied: {verdict.reason}")
+    return verdict.key if verdict.verdict == "ask" else None
+
+
+def guard_text(text: str) -> None:
+    """Refuse a text that carries the mask of a secret: it would destroy the value."""
+    if has_mask(text):
+        raise failure("the text holds the mask of a redacted secret; writing it would destroy the value")
+
+
+def guard_stale(ctx: ToolContext, path: Path, old: FileText | None, *, whole: bool) -> None:
+    """Refuse to write over what the session has not seen: changed since its last read, or (``whole``) read in part."""
+    entry = seen(ctx.memory, str(path))
+    if entry is None or old is None:
+        return
+    if entry.digest != old.digest:
+        raise failure(f"{path} changed on disk since it was read; read it again before writing")
+    if whole and not entry.complete:
+        raise failure(f"only a part of {path} was read; read the rest first, or use patch")
+
+
+async def apply_edits(ctx: ToolContext, services: ToolServices, tool: str, edits: Sequence[FileEdit]) -> list[str]:
+    """Ask where needed, then make all changes or none; returns the directories created."""
+    keys = [key for edit in edits if (key := guard_target(ctx, services, edit.path))]
+    await approve_edit(ctx, services, tool, [edit.diff for edit in edits], keys)
+    writes = [edit.planned() for edit in edits]
+    try:
+        made = await trio.to_thread.run_sync(write_all, writes)
+    except (Changed, FileRefused) as error:
+        raise failure(str(error)) from None
+    except OSError as error:
+        raise failure(f"nothing was written: {error.strerror or error} ({error.filename or edits[0].path})") from None
+    for write, edit in zip(writes, edits, strict=True):
+        if write.data is None or edit.new_text is None:
+            forget(ctx.memory, str(write.path))
+        else:
+            note_written(ctx.memory, str(write.path), digest_of(write.data), len(edit.new_text.splitlines()))
+    return made
+
+
+async def verify(edit: FileEdit) -> tuple[bool, dict[str, Any] | None, int]:
+    """(the file holds what was written, syntax check or None, size in bytes)."""
+    return await trio.to_thread.run_sync(_verify, edit)
+
+
+def _verify(edit: FileEdit) -> tuple[bool, dict[str, Any] | None, int]:
+    wanted = edit.planned().data
+    if wanted is None or edit.new_text is None:
+        return not os.path.lexists(edit.path), None, 0
+    try:
+        raw, _ = read_bytes(edit.path)
+    except (OSError, FileRefused):
+        return False, None, 0
+    check = lint(edit.path, edit.new_text, edit.old.text if edit.old is not None else None)
+    return raw == wanted, check, len(wanted)

@@ -1,0 +1,133 @@
+"""process_manage: look after the background processes of this session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hermes.agent.ports import BackgroundProcessInfo, ParallelClass, ToolContext, ToolFlags, ToolOutput, ToolSpec
+from hermes.agent.redaction import redact
+from hermes.agent.tools.base import BuiltinTool, choice, failure, number, parameters, result, text
+from hermes.agent.tools.command_output import decode
+from hermes.errors import HermesError, ProcessNotFound
+
+_ACTIONS = ("list", "poll", "log", "wait", "kill", "write", "submit", "close")
+_PREVIEW = 1000
+_MAX_LOG = 50_000
+
+
+class ProcessManage(BuiltinTool):
+    spec = ToolSpec(
+        "process_manage",
+        "Look after background processes that terminal started: list them, poll for new output, read the log, wait for "
+        "the end, kill, write to their input (submit adds a newline, close ends the input).",
+        parameters(
+            {
+                "action": choice("What to do.", *_ACTIONS),
+                "session_id": text("The process id (proc_…); a unique beginning of it is enough."),
+                "data": text("For write and submit: the text."),
+                "timeout": number("For wait: seconds.", minimum=0),
+                "offset": number("For log: first line, from 1."),
+                "limit": number("For log: number of lines (default: the last 200).", minimum=1),
+            },
+            "action",
+        ),
+    )
+    flags = ToolFlags(ParallelClass.BARRIER, toolset="shell", kind="execute")
+
+    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+        action = arguments["action"]
+        if action == "list":
+            return result({"processes": [self._entry(ctx, info) for info in ctx.processes.list()]})
+        if action not in _ACTIONS:
+            raise failure(f"unknown action {action!r}; use one of {', '.join(_ACTIONS)}")
+        wanted = str(arguments.get("session_id") or "")
+        process_id = self._find(ctx, wanted)
+        if process_id is None:
+            return result({"status": "not_found", "error": f"no process {wanted!r} in this session"})
+        try:
+            return await self._act(ctx, str(action), process_id, arguments)
+        except ProcessNotFound:
+            return result({"status": "not_found", "error": f"no process {wanted!r} in this session"})
+        except (HermesError, OSError) as error:
+            raise failure(str(error), session_id=process_id) from None
+
+    async def _act(self, ctx: ToolContext, action: str, process_id: str, arguments: Mapping[str, Any]) -> ToolOutput:
+        processes = ctx.processes
+        match action:
+            case "poll":
+                return result(self._state(processes.get(process_id), self._clean(processes.read_new(process_id))))
+            case "log":
+                return result(self._log(ctx, process_id, arguments))
+            case "wait":
+                most = float(ctx.settings.terminal.max_foreground_timeout)
+                within = min(float(arguments.get("timeout") or ctx.settings.terminal.timeout), most)
+                info = await processes.wait(process_id, within)
+                status = "timeout" if info.status == "running" else "exited"
+                return result({**self._state(info, self._clean(processes.read_new(process_id))), "status": status})
+            case "kill":
+                was_running = processes.get(process_id).status == "running"
+                info = await processes.kill(process_id)
+                status = "killed" if was_running else "already_exited"
+                return result({**self._state(info, self._clean(processes.read_new(process_id))), "status": status})
+            case "close":
+                await processes.close_stdin(process_id)
+            case _:
+                data = str(arguments.get("data") or "") + ("\n" if action == "submit" else "")
+                await processes.write(process_id, data.encode())
+        return result({"session_id": process_id, "status": "ok"})
+
+    def cancelled(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+        """A wait that was interrupted; the process itself runs on."""
+        process_id = self._find(ctx, str(arguments.get("session_id") or ""))
+        return result({"session_id": process_id, "status": "interrupted", "note": "the process itself was not touched"})
+
+    def _find(self, ctx: ToolContext, wanted: str) -> str | None:
+        known = [info.process_id for info in ctx.processes.list()]
+        if wanted in known:
+            return wanted
+        close = [process_id for process_id in known if wanted and process_id.startswith((wanted, f"proc_{wanted}"))]
+        return close[0] if len(close) == 1 else None
+
+    def _clean(self, output: str) -> str:
+        shown = decode(output.encode("utf-8", "replace"))
+        return redact(shown) if self.services.redact else shown
+
+    def _entry(self, ctx: ToolContext, info: BackgroundProcessInfo) -> dict[str, Any]:
+        end = info.ended_at if info.ended_at is not None else ctx.now()
+        return {
+            "session_id": info.process_id,
+            "command": redact(info.command)[:500],
+            "cwd": info.cwd,
+            "pid": info.pid,
+            "uptime_seconds": round(max(0.0, end - info.started_at), 1),
+            "status": info.status,
+            "exit_code": info.exit_code,
+            "output_preview": self._clean(info.output_preview)[-200:],
+        }
+
+    def _state(self, info: BackgroundProcessInfo, new: str) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "session_id": info.process_id,
+            "status": info.status,
+            "output": new[-_MAX_LOG:],
+            "output_preview": self._clean(info.output_preview)[-_PREVIEW:],
+        }
+        if info.exit_code is not None:
+            state["exit_code"] = info.exit_code
+        if len(new) > _MAX_LOG:
+            state["left_out"] = len(new) - _MAX_LOG
+        return state
+
+    def _log(self, ctx: ToolContext, process_id: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        lines = self._clean(ctx.processes.log(process_id)).splitlines()
+        limit = int(arguments.get("limit") or 200)
+        offset = arguments.get("offset")
+        start = max(0, len(lines) - limit) if not offset else max(0, int(offset) - 1)
+        shown = lines[start : start + limit]
+        return {
+            "session_id": process_id,
+            "output": "\n".join(shown)[-_MAX_LOG:],
+            "first_line": start + 1,
+            "total_lines": len(lines),
+        }

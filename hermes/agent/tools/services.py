@@ -1,0 +1,44 @@
+"""What the tools of all sessions share, handed in once: environment, homes, and where permanent grants are written."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hermes.agent.command_targets import Scene
+from hermes.agent.path_rules import PathPolicy
+
+
+async def _remember_nothing(key: str) -> None:
+    """Without a configuration file a permanent grant lasts as long as the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServices:
+    """``environment`` is the server's own; ``secret_names`` are variables in it that no command may see.
+
+    ``remember_permanently(key)`` adds one pattern key to ``command_allowlist`` in the configuration, merging with what
+    is on disk. ``redact`` is fixed here, at start, so that no tool can switch it off. ``own_pids`` are the pids and the
+    process group of the server.
+    """
+
+    environment: Mapping[str, str]
+    user_home: Path
+    agent_home: Path
+    remember_permanently: Callable[[str], Awaitable[None]] = _remember_nothing
+    secret_names: frozenset[str] = frozenset()
+    own_pids: frozenset[int] = frozenset()
+    shell: str = "/bin/bash"
+    redact: bool = True
+    ripgrep: str | None = None
+    ignore_case: bool = False
+    permanent: set[str] = field(default_factory=set)
+    """Keys that were granted for good since the start; the settings of a turn may be older than the grant."""
+
+    def scene(self, cwd: str) -> Scene:
+        return Scene(cwd, str(self.user_home), str(self.agent_home), self.own_pids)
+
+    def path_policy(self, write_safe_root: str, *, protect_instructions: bool) -> PathPolicy:
+        root = Path(write_safe_root).expanduser().resolve() if write_safe_root else None
+        return PathPolicy(self.user_home, self.agent_home, root, protect_instructions, self.ignore_case)

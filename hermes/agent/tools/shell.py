@@ -1,0 +1,310 @@
+"""terminal: run a shell command, in the foreground or beside the conversation.
+
+Directory and exported variables of one command are there for the next one of the session. A cancelled call has already
+ended its processes when ``cancelled`` is asked for the partial output.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from hermes.agent.command_views import views_of
+from hermes.agent.ports import (
+    ParallelClass,
+    ProcessOutcome,
+    ProcessRequest,
+    ToolContext,
+    ToolFlags,
+    ToolOutput,
+    ToolSpec,
+)
+from hermes.agent.redaction import redact
+from hermes.agent.tools.approval_gate import Approval, approve_command
+from hermes.agent.tools.base import BuiltinTool, absolute, as_json, failure, flag, number, parameters, text
+from hermes.agent.tools.child_environment import apply_changes, changes, clean_environment
+from hermes.agent.tools.command_output import decode, exit_meaning, hint_for, truncate
+from hermes.agent.tools.shell_script import ShellState, read_state, shell_argv
+from hermes.agent.tools.spillover import write_spillover
+from hermes.agent.tools.sudo_password import ask_sudo_password, forget_wrong_password
+from hermes.errors import HermesError
+
+_CALLS = "terminal_calls"
+_REMOVED = "shell_removed"
+_STARTED = "shell_started"
+_KEEP_BYTES = 2_000_000
+_MAX_STATE = 4_000_000
+_PREVIEW = 2000
+
+
+@dataclass(slots=True)
+class _Output:
+    """The output of one running call, bounded; what lies between head and tail is counted and dropped."""
+
+    command: str
+    head: bytearray = field(default_factory=bytearray)
+    tail: bytearray = field(default_factory=bytearray)
+    dropped: int = 0
+
+    def add(self, chunk: bytes) -> None:
+        room = _KEEP_BYTES * 2 // 5 - len(self.head)
+        if room > 0:
+            self.head += chunk[:room]
+            chunk = chunk[room:]
+        self.tail += chunk
+        limit = _KEEP_BYTES * 3 // 5
+        if len(self.tail) > 2 * limit:
+            self.dropped += len(self.tail) - limit
+            del self.tail[:-limit]
+
+    def text(self) -> str:
+        if not self.dropped:
+            return decode(bytes(self.head + self.tail))
+        return f"{decode(bytes(self.head))}\n[... {self.dropped} bytes were not kept ...]\n{decode(bytes(self.tail))}"
+
+
+class Terminal(BuiltinTool):
+    spec = ToolSpec(
+        "terminal",
+        "Run a shell command. The working directory and exported variables persist between calls. Standard input is "
+        "empty: pass answers as arguments. Prefer read_file, search_files and patch for files. Set background for "
+        "servers and other processes that do not end, then process_manage.",
+        parameters(
+            {
+                "command": text("The command line for bash."),
+                "background": flag("Start it beside the conversation and return its id."),
+                "timeout": number("Seconds until the command is ended (at most 600 in the foreground).", minimum=1),
+                "workdir": text("Directory for this command only."),
+                "pty": flag("Give it a terminal, for programs that insist on one."),
+                "notify": flag("With background: start a turn when it ends."),
+                "kill_grace": {"type": "number", "description": "Seconds between the request to end and the kill."},
+            },
+            "command",
+        ),
+    )
+    flags = ToolFlags(ParallelClass.BARRIER, interactive=True, result_limit=None, toolset="shell", kind="execute")
+
+    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+        command = str(arguments["command"])
+        if not command.strip():
+            raise failure("the command is empty")
+        if "\0" in command:
+            raise failure("a command cannot contain a NUL character")
+        directory, moved = self._directory(ctx, arguments.get("workdir"))
+        approval = await approve_command(ctx, self.services, command, directory)
+        asked = float(arguments.get("timeout") or ctx.settings.terminal.timeout)
+        too_long = asked > ctx.settings.terminal.max_foreground_timeout
+        if arguments.get("background") or too_long:
+            return await self._start(ctx, arguments, command, directory, notify=too_long, note=moved)
+        with_sudo = await ask_sudo_password(ctx, command)
+        output = _Output(command)
+        ctx.memory.extras.setdefault(_CALLS, {})[ctx.call_id] = output
+        outcome, state = await self._run(ctx, arguments, output, directory, asked, with_sudo)
+        del ctx.memory.extras[_CALLS][ctx.call_id]
+        cwd = None if arguments.get("workdir") else self._keep(ctx, state)
+        return await self._result(ctx, output, outcome, approval, cwd=cwd, note=moved, pty=bool(arguments.get("pty")))
+
+    def cancelled(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+        """The result of an interrupted command: its partial output and exit code 130."""
+        output: _Output | None = ctx.memory.extras.get(_CALLS, {}).pop(ctx.call_id, None)
+        if output is None:
+            body = {"output": "", "exit_code": -1, "error": "The call was cancelled before the command started."}
+            return ToolOutput(as_json(body), is_error=True, status="error")
+        shown = truncate(redact(output.text()), int(ctx.settings.tool_output.max_bytes)).text
+        error = "[The command was interrupted; its processes were ended.]"
+        body = {"output": shown, "exit_code": 130, "error": error, "exit_code_meaning": "interrupted"}
+        return ToolOutput(as_json(body), is_error=True, status="error", details=_details(output.command, None, 130))
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    async def _run(
+        self,
+        ctx: ToolContext,
+        arguments: Mapping[str, Any],
+        output: _Output,
+        directory: str,
+        timeout: float,
+        with_sudo: bool,
+    ) -> tuple[ProcessOutcome, ShellState | None]:
+        keeps = bool(ctx.settings.terminal.persistent_shell)
+        state_file = await trio.to_thread.run_sync(_state_file, ctx.home) if keeps else None
+        init_files = () if ctx.memory.extras.get(_STARTED) else tuple(ctx.settings.terminal.shell_init_files)
+        grace = arguments.get("kill_grace")
+        request = ProcessRequest(
+            argv=shell_argv(
+                self.services.shell, output.command, state_file, init_files=init_files, with_sudo=with_sudo
+            ),
+            cwd=directory,
+            env=self._environment(ctx),
+            timeout=timeout,
+            kill_grace=float(grace) if grace is not None else None,
+            stdin=f"{ctx.memory.sudo_password}\n".encode() if with_sudo else None,
+            pty=bool(arguments.get("pty")) and not with_sudo,
+        )
+
+        def on_output(chunk: bytes) -> None:
+            output.add(chunk)
+            newest = bytes(output.tail[-_PREVIEW:] or output.head[-_PREVIEW:])
+            ctx.progress(redact(decode(newest)))
+
+        try:
+            outcome = await ctx.run_process(request, on_output)
+        except (OSError, HermesError) as error:
+            del ctx.memory.extras[_CALLS][ctx.call_id]
+            raise failure(str(error), exit_code=-1, output="") from None
+        finally:
+            if state_file is not None:
+                state = _take_state(state_file)
+        ctx.memory.extras[_STARTED] = True
+        if not (output.head or output.tail) and outcome.output:
+            output.add(outcome.output)
+        return outcome, state if keeps else None
+
+    def _environment(self, ctx: ToolContext) -> dict[str, str]:
+        return apply_changes(self._base(ctx), ctx.memory.env, ctx.memory.extras.get(_REMOVED, ()))
+
+    def _base(self, ctx: ToolContext) -> dict[str, str]:
+        passthrough = ctx.settings.terminal.env_passthrough
+        return clean_environment(
+            self.services.environment, secret_names=self.services.secret_names, passthrough=passthrough
+        )
+
+    def _keep(self, ctx: ToolContext, state: ShellState | None) -> str | None:
+        """Remember where the shell ended; returns the directory if it changed."""
+        if state is None:
+            return None
+        if state.environment is not None:
+            ctx.memory.env, removed = changes(self._base(ctx), state.environment)
+            ctx.memory.extras[_REMOVED] = removed
+        if state.cwd == ctx.memory.cwd or os.path.realpath(ctx.memory.cwd) == state.cwd:
+            return None
+        ctx.memory.cwd = state.cwd
+        return state.cwd
+
+    def _directory(self, ctx: ToolContext, workdir: object) -> tuple[str, str | None]:
+        """(where to run, a note if the directory is gone and the nearest parent stands in)."""
+        wanted = absolute(ctx, workdir) if isinstance(workdir, str) and workdir else Path(ctx.memory.cwd)
+        if workdir and not wanted.is_dir():
+            raise failure(f"workdir {wanted} is not a directory")
+        found = next((path for path in (wanted, *wanted.parents) if path.is_dir()), Path("/"))
+        if found == wanted:
+            return str(wanted), None
+        ctx.memory.cwd = str(found)
+        return str(found), f"the working directory {wanted} is gone; running in {found}"
+
+    async def _start(
+        self,
+        ctx: ToolContext,
+        arguments: Mapping[str, Any],
+        command: str,
+        directory: str,
+        *,
+        notify: bool,
+        note: str | None,
+    ) -> ToolOutput:
+        wants_notice = notify or bool(arguments.get("notify"))
+        request = ProcessRequest(
+            argv=shell_argv(self.services.shell, command, None),
+            cwd=directory,
+            env=self._environment(ctx),
+            pty=bool(arguments.get("pty")),
+        )
+        try:
+            info = await ctx.processes.start(request, command=redact(command), notify=wants_notice)
+        except (OSError, HermesError) as error:
+            raise failure(str(error), exit_code=-1, output="") from None
+        said = "The timeout is above the limit for the foreground, so it runs in the background. " if notify else ""
+        body: dict[str, Any] = {
+            "output": f"{said}Background process started; look after it with process_manage.",
+            "session_id": info.process_id,
+            "pid": info.pid,
+            "exit_code": 0,
+            "notify_on_complete": wants_notice,
+        }
+        if note:
+            body["note"] = note
+        return ToolOutput(as_json(body), summary=f"started {info.process_id}", details=_details(command, directory, 0))
+
+    # --- the result --------------------------------------------------------------------------------------------------
+
+    async def _result(
+        self,
+        ctx: ToolContext,
+        output: _Output,
+        outcome: ProcessOutcome,
+        approval: Approval,
+        *,
+        cwd: str | None,
+        note: str | None,
+        pty: bool,
+    ) -> ToolOutput:
+        code = 124 if outcome.timed_out else outcome.exit_code
+        whole = output.text()
+        shown = redact(whole) if self.services.redact else whole
+        limit = int(ctx.settings.tool_output.max_bytes)
+        where = None
+        if len(shown) > limit:
+            where = await trio.to_thread.run_sync(_spill, ctx.home, ctx.call_id, shown, ctx.now())
+        error = f"[The command ran into its time limit after {outcome.duration_s:.0f} s and was ended.]"
+        body: dict[str, Any] = {
+            "output": truncate(shown, limit, where=where).text,
+            "exit_code": code if code is not None else -1,
+            "error": error if outcome.timed_out else None,
+        }
+        views = views_of(output.command)
+        last = next((view for view in reversed(views) if view.command.words), None)
+        if meaning := exit_meaning(last.name if last else "", code):
+            body["exit_code_meaning"] = meaning
+        if cwd is not None:
+            body["cwd"] = cwd
+        if notes := [item for item in (note, approval.note) if item]:
+            body["note"] = "; ".join(notes)
+        if last is not None and (hint := _hint(output.command, pty=pty)):
+            body["hint"] = hint
+        forget_wrong_password(ctx, whole)
+        summary = f"exit code {body['exit_code']}"
+        details = _details(output.command, ctx.memory.cwd, code)
+        return ToolOutput(
+            as_json(body), is_error=code != 0, summary=summary, details=details, status="ok" if code == 0 else "error"
+        )
+
+
+def _details(command: str, cwd: str | None, code: int | None) -> dict[str, Any]:
+    return {"command": redact(command)[:4000], "cwd": cwd, "exit_code": code}
+
+
+def _hint(command: str, *, pty: bool) -> str | None:
+    views = views_of(command)
+    if len(views) != 1 or not views[0].command.words:
+        trailing = bool(views) and any(view.command.background for view in views if not view.via)
+        return hint_for("", (), pipeline=True, background=trailing, pty=pty)
+    view = views[0]
+    return hint_for(view.name, view.args, pipeline=False, background=view.command.background, pty=pty)
+
+
+def _spill(home: Path, name: str, text: str, now: float) -> str | None:
+    return write_spillover(home, name, text, now=now)
+
+
+def _state_file(home: Path) -> str:
+    folder = home / "cache" / "shell"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return str(folder / f"{uuid.uuid4().hex}.state")
+
+
+def _take_state(path: str) -> ShellState | None:
+    """Read the side file and remove it. A small local file: read at once, so that it is gone also after a cancel."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        raw = file.read(_MAX_STATE)
+    os.unlink(path)
+    return read_state(raw)

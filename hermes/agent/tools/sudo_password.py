@@ -1,0 +1,46 @@
+"""The password for ``sudo``: asked once, kept in memory for the session, given on standard input, never shown."""
+
+from __future__ import annotations
+
+import re
+
+from hermes.agent.command_views import views_of
+from hermes.agent.ports import ProcessRequest, ToolContext
+from hermes.agent.redaction import redact
+from hermes.errors import HermesError
+from hermes.messages import Answered, Question
+
+TIMEOUT = 120.0
+_WRONG = re.compile(r"sorry, try again|incorrect password|no password was provided|\d+ incorrect", re.I)
+
+
+async def ask_sudo_password(ctx: ToolContext, command: str) -> bool:
+    """True if the command uses sudo and a password is known now, perhaps because somebody just typed it."""
+    if not any(view.name == "sudo" for view in views_of(command)):
+        return False
+    if ctx.memory.sudo_password is not None:
+        return True
+    if ctx.unattended or not await _needs_password(ctx):
+        return False
+    answer = await ctx.ask(Question("sudo", {"command": redact(command)}, timeout=TIMEOUT, tool_call_id=ctx.call_id))
+    value = answer.value.get("value") if isinstance(answer, Answered) else None
+    if not isinstance(value, str) or not value or "\n" in value:
+        return False
+    ctx.memory.sudo_password = value
+    return True
+
+
+def forget_wrong_password(ctx: ToolContext, output: str) -> None:
+    """A refused password is not kept for the next try."""
+    if ctx.memory.sudo_password is not None and _WRONG.search(output):
+        ctx.memory.sudo_password = None
+
+
+async def _needs_password(ctx: ToolContext) -> bool:
+    """False if sudo is not installed, or runs without a password here."""
+    request = ProcessRequest(("sudo", "-n", "true"), "/", {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}, timeout=5.0)
+    try:
+        outcome = await ctx.run_process(request, lambda _chunk: None)
+    except (OSError, HermesError):
+        return False
+    return outcome.exit_code != 0
