@@ -1,7 +1,8 @@
 """The ports of the agent core: what the loop needs from outside, and what adapters must offer.
 
-Contracts, in one place, so that the loop, the providers, the tools, the store and the tree can be written and tested
-without each other. Nothing here waits or does I/O.
+Contracts, so that the loop, the providers, the tools, the store and the tree can be written and tested without each
+other. Models and the turn stand here, tools in ``ports_tools``, the store in ``ports_store``; everybody imports from
+here. Nothing here waits or does I/O.
 """
 
 from __future__ import annotations
@@ -9,32 +10,62 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from hermes.events import SessionEvent
-from hermes.messages import (
-    ClientAnswer,
-    FileDiff,
-    ImagePart,
-    Question,
-    RewindIntent,
-    Row,
-    ToolCall,
-    ToolResult,
+from hermes.agent.ports_store import LeaseOwner, RewindResult, StoredSession, TranscriptStore
+from hermes.agent.ports_tools import (
+    BackgroundProcesses,
+    BackgroundProcessInfo,
+    ParallelClass,
+    ProcessOutcome,
+    ProcessRequest,
+    SessionMemory,
+    Tool,
+    ToolContext,
+    ToolFailure,
+    ToolFlags,
+    ToolOutput,
+    ToolSet,
+    ToolSpec,
 )
+from hermes.events import SessionEvent
+from hermes.messages import Row, ToolCall, ToolResult
 from hermes.outcomes import Usage
 
+__all__ = [
+    "AsyncTool",
+    "BackgroundProcessInfo",
+    "BackgroundProcesses",
+    "DeltaKind",
+    "DeltaSink",
+    "IdSource",
+    "LeaseOwner",
+    "ModelFinished",
+    "ModelGateway",
+    "ModelRequest",
+    "ParallelClass",
+    "PlannedCall",
+    "ProcessOutcome",
+    "ProcessRequest",
+    "Provider",
+    "Redirected",
+    "ResolvedModel",
+    "RewindResult",
+    "SessionMemory",
+    "StoredSession",
+    "Tool",
+    "ToolContext",
+    "ToolFailure",
+    "ToolFlags",
+    "ToolOutput",
+    "ToolSet",
+    "ToolSpec",
+    "TranscriptStore",
+    "TurnPort",
+    "WallClock",
+]
+
 # --- model providers -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
-    """A tool as the model sees it: name, description, JSON schema of the parameters."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,400 +172,6 @@ class ModelGateway(Protocol):
     def fallbacks(self) -> Sequence[ResolvedModel]: ...
 
     def auxiliary(self, current: ResolvedModel) -> ResolvedModel: ...
-
-
-# --- tools -----------------------------------------------------------------------------------------------------------
-
-
-class ParallelClass(Enum):
-    FREE = "free"
-    PATH_READ = "path_read"
-    PATH_WRITE = "path_write"
-    BARRIER = "barrier"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolFlags:
-    parallel: ParallelClass = ParallelClass.BARRIER
-    interactive: bool = False
-    read_only: bool = False
-    edits_files: bool = False
-    untrusted_output: bool = False
-    result_limit: int | None = 100_000
-    """Characters of one result in the conversation; None: the tool limits itself."""
-    toolset: str = "core"
-    kind: Literal["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"] = "other"
-    """How an editor renders the call (ACP tool kind)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessRequest:
-    """A child process a tool wants. ``timeout`` seconds or None; ``env`` is complete, nothing is inherited."""
-
-    argv: tuple[str, ...]
-    cwd: str
-    env: Mapping[str, str]
-    timeout: float | None = None
-    kill_grace: float | None = None
-    stdin: bytes | None = None
-    max_output_bytes: int = 400_000
-    """Output kept in memory: head and tail; what lies between is counted and dropped."""
-    pty: bool = False
-    columns: int = 80
-    rows: int = 24
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessOutcome:
-    """How a foreground process ended. ``exit_code`` is None if it was ended by a timeout or a cancel.
-
-    ``output`` is head + tail with stdout and stderr in order; ``dropped_bytes`` lies between at ``head_bytes``.
-    """
-
-    exit_code: int | None
-    output: bytes
-    dropped_bytes: int = 0
-    head_bytes: int = 0
-    timed_out: bool = False
-    duration_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class BackgroundProcessInfo:
-    process_id: str
-    command: str
-    cwd: str
-    pid: int | None
-    started_at: float
-    status: Literal["running", "exited", "killed", "lost"]
-    exit_code: int | None = None
-    output_preview: str = ""
-    ended_at: float | None = None
-    notify: bool = False
-
-
-class BackgroundProcesses(Protocol):
-    """The background processes of one session (agent-core §3.3). Unknown ids raise ``ProcessNotFound``."""
-
-    async def start(self, request: ProcessRequest, *, command: str, notify: bool = False) -> BackgroundProcessInfo: ...
-
-    def list(self) -> Sequence[BackgroundProcessInfo]: ...
-
-    def get(self, process_id: str) -> BackgroundProcessInfo: ...
-
-    def read_new(self, process_id: str) -> str:
-        """Output since the last call of this method for this process."""
-        ...
-
-    def log(self, process_id: str) -> str:
-        """All retained output (the newest 200 000 characters)."""
-        ...
-
-    async def wait(self, process_id: str, timeout: float) -> BackgroundProcessInfo: ...
-
-    async def kill(self, process_id: str) -> BackgroundProcessInfo: ...
-
-    async def write(self, process_id: str, data: bytes) -> None: ...
-
-    async def close_stdin(self, process_id: str) -> None: ...
-
-
-class SessionMemory(Protocol):
-    """What tools remember for one session. A plain attribute bag with a lifetime, never shared between sessions."""
-
-    cwd: str
-    env: dict[str, str]
-    todos: list[dict[str, Any]]
-    todo_revision: int
-    file_reads: dict[str, Any]
-    grants: set[str]
-    """Approval pattern keys allowed for this session."""
-    yolo: bool
-    sudo_password: str | None
-    denials_in_a_row: int
-    extras: dict[str, Any]
-
-
-class ToolContext(Protocol):
-    """What one tool call may use. Everything that waits is cancelled with the call; a tool needs no code for that."""
-
-    call_id: str
-    turn_id: str
-    session_key: str
-    memory: SessionMemory
-    settings: Any
-    """``hermes.config.Settings`` at the start of the turn."""
-    home: Path
-    unattended: bool
-    allow_clarify: bool
-    source: str
-    depth: int
-    processes: BackgroundProcesses
-    store: TranscriptStore
-
-    def emit(self, event: SessionEvent) -> None: ...
-
-    def progress(self, preview: str) -> None:
-        """Show the newest output of the running call. Never waits; bursts are merged."""
-        ...
-
-    async def ask(self, question: Question) -> ClientAnswer:
-        """Ask a human. Returns at once with ``NoClient`` where nobody can answer. Raises only ``Cancelled``."""
-        ...
-
-    async def run_process(self, request: ProcessRequest, on_output: Callable[[bytes], None]) -> ProcessOutcome:
-        """Run a child to its end; the whole tree is gone when this returns or is cancelled.
-
-        Raises ``OSError`` if it could not be started."""
-        ...
-
-    async def delegate(self, tasks: Sequence[Mapping[str, Any]], *, background: bool) -> Mapping[str, Any]:
-        """Run child agents (agent-core §7); their nodes lie below this call."""
-        ...
-
-    async def ask_model(self, system: str, user: str, *, max_tokens: int, timeout: float) -> str:
-        """One question to the auxiliary model, no tools. Raises ``ProviderError``."""
-        ...
-
-    async def client_tool(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """A capability of the attached client (its file system, terminal, browser), or None if it offers none."""
-        ...
-
-    def now(self) -> float:
-        """Wall-clock seconds since the epoch."""
-        ...
-
-
-class ToolFailure(Exception):
-    """Raised by a tool for a failure the model should read. ``content`` is the result text."""
-
-    def __init__(self, content: str, *, status: Literal["error", "blocked"] = "error") -> None:
-        self.content = content
-        self.status = status
-        super().__init__(content)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
-    """What a tool gives back; the tree makes it a ``ToolResult``."""
-
-    content: str
-    is_error: bool = False
-    status: Literal["ok", "error", "blocked"] = "ok"
-    summary: str | None = None
-    diffs: tuple[FileDiff, ...] = ()
-    images: tuple[ImagePart, ...] = ()
-    details: Mapping[str, Any] | None = None
-
-
-class Tool(Protocol):
-    """A tool.
-
-    Contract: ``run`` returns a result or raises ``ToolFailure``; any other exception becomes an error result.
-    ``arguments`` are validated and coerced against ``spec.parameters`` before. ``preview`` gives the short human
-    summary of a call; ``paths`` the files it touches (for parallel planning and editors), as the model wrote them.
-    """
-
-    spec: ToolSpec
-    flags: ToolFlags
-
-    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput | str: ...
-
-    def preview(self, arguments: Mapping[str, Any]) -> str: ...
-
-    def paths(self, arguments: Mapping[str, Any]) -> Sequence[str]: ...
-
-
-class ToolSet(Protocol):
-    """The tools of one session, in their pinned order."""
-
-    def specs(self) -> tuple[ToolSpec, ...]: ...
-
-    def find(self, name: str) -> Tool | None:
-        """The tool of this name or alias (older names, case, separators)."""
-        ...
-
-    def names(self) -> Sequence[str]: ...
-
-
-# --- the store -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSession:
-    """A session row (agent-core §5.3)."""
-
-    key: str
-    source: str = "tui"
-    title: str | None = None
-    title_source: str | None = None
-    model: str | None = None
-    provider: str | None = None
-    model_config: Mapping[str, Any] = field(default_factory=dict)
-    cwd: str | None = None
-    parent_key: str | None = None
-    started_at: float = 0.0
-    ended_at: float | None = None
-    end_reason: str | None = None
-    last_activity_at: float = 0.0
-    message_count: int = 0
-    tool_call_count: int = 0
-    usage: Usage = Usage()
-    history_version: int = 0
-    rewind_count: int = 0
-    compression_count: int = 0
-    hidden: bool = False
-    archived: bool = False
-    pinned: bool = False
-    system_prompt: str | None = None
-    tool_names: tuple[str, ...] | None = None
-    user_id: str | None = None
-    preview: str = ""
-    principal: str | None = None
-    interrupted_turn: Mapping[str, Any] | None = None
-    """A turn that was running when its process died, or the retained failed turn: ``{user, error, at, …}``."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseOwner:
-    """Who holds a turn lease: host name, pid, process start time (clock ticks), a nonce per process."""
-
-    host: str
-    pid: int
-    start_time: int
-    nonce: str
-
-    def __str__(self) -> str:
-        return f"pid {self.pid} on {self.host}"
-
-
-@dataclass(frozen=True, slots=True)
-class RewindResult:
-    removed: tuple[Row, ...]
-    survivors: tuple[int | None, ...]
-    new_rows: tuple[Row, ...]
-    history_version: int
-
-
-class TranscriptStore(Protocol):
-    """Durable sessions and messages.
-
-    Contract: each async method is one transaction that is not abandoned when the caller is cancelled: it happened whole
-    or not at all, and a caller that was cancelled before it was queued has done nothing. Raises ``StoreUnavailable``
-    (cause full, locked, read_only, corrupt, io), ``StoredSessionNotFound`` and the rewind conflicts; nothing else.
-    """
-
-    async def create_session(self, session: StoredSession) -> None:
-        """Insert if absent; an existing key is left alone."""
-        ...
-
-    async def get_session(self, key: str) -> StoredSession | None: ...
-
-    async def find_by_title(self, title: str) -> StoredSession | None: ...
-
-    async def update_session(self, key: str, **changes: Any) -> None:
-        """Set columns named like the fields of ``StoredSession``. ``title`` conflicts raise ``TitleTaken``."""
-        ...
-
-    async def list_sessions(
-        self,
-        *,
-        limit: int = 200,
-        offset: int = 0,
-        include_hidden: bool = False,
-        include_archived: bool = False,
-        include_children: bool = False,
-        source: str | None = None,
-        title: str | None = None,
-        cwd: str | None = None,
-        principal: str | None = None,
-    ) -> Sequence[StoredSession]:
-        """Newest activity first. Sessions without messages are left out."""
-        ...
-
-    async def load_rows(self, key: str, *, limit: int = 20_000) -> tuple[Row, ...]:
-        """The active rows in order."""
-        ...
-
-    async def append_rows(self, key: str, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
-        """Store rows behind the last one; returns them with ids. ``usage`` is added to the counters in the same
-        transaction."""
-        ...
-
-    async def rewind(
-        self,
-        key: str,
-        intent: RewindIntent,
-        new_rows: Sequence[Row],
-        *,
-        expected_version: int | None = None,
-    ) -> RewindResult:
-        """Archive the target and everything behind it and append ``new_rows``, in one transaction (PS-10)."""
-        ...
-
-    async def undo_rewind(self, key: str) -> tuple[Row, ...]:
-        """Bring the last cut back while nothing newer is stored; returns all active rows. Raises ``NothingToUndo``."""
-        ...
-
-    async def replace_with_summary(
-        self, key: str, *, summarized_ids: Sequence[int], summary_rows: Sequence[Row], expected_version: int
-    ) -> tuple[Row, ...]:
-        """Compression (agent-core §6.3): mark the summarized rows compacted, put the summary rows in their place; kept
-        rows keep their ids. Returns all active rows."""
-        ...
-
-    async def branch(
-        self, key: str, new: StoredSession, *, row_ids: Sequence[int] | None = None
-    ) -> tuple[StoredSession, tuple[Row, ...]]:
-        """Copy active rows (or just those) into a new session with new ids."""
-        ...
-
-    async def delete_session(self, key: str) -> None: ...
-
-    async def search(self, query: str, *, limit: int = 20, key: str | None = None) -> Sequence[Mapping[str, Any]]:
-        """Full text: ``[{session_key, row_id, role, snippet, timestamp, title}]``."""
-        ...
-
-    async def acquire_lease(self, key: str, owner: LeaseOwner, *, ttl: float) -> int:
-        """Take the turn lease; returns the stored ``history_version``. Raises ``SessionOwnedElsewhere``; a lease whose
-        owner is provably dead or which has expired is taken over."""
-        ...
-
-    async def refresh_lease(self, key: str, owner: LeaseOwner, *, ttl: float) -> bool:
-        """False: the lease is not ours any more."""
-        ...
-
-    async def release_lease(self, key: str, owner: LeaseOwner) -> None: ...
-
-    async def get_meta(self, key: str) -> str | None: ...
-
-    async def set_meta(self, key: str, value: str | None) -> None: ...
-
-    async def put_record(self, kind: str, record_id: str, value: Mapping[str, Any], *, owner: str = "") -> None:
-        """Durable JSON documents by kind (runs, responses, open questions, idempotency keys)."""
-        ...
-
-    async def get_record(self, kind: str, record_id: str) -> Mapping[str, Any] | None: ...
-
-    async def list_records(self, kind: str, *, owner: str | None = None) -> Sequence[tuple[str, Mapping[str, Any]]]: ...
-
-    async def delete_record(self, kind: str, record_id: str) -> bool: ...
-
-    async def claim_record(
-        self, kind: str, record_id: str, value: Mapping[str, Any], *, owner: str = ""
-    ) -> Mapping[str, Any] | None:
-        """Insert if absent, atomically across processes. None: claimed; otherwise the record that was there."""
-        ...
-
-    async def append_journal(self, run_id: str, entries: Sequence[tuple[int, bytes]], *, keep: int = 1000) -> None:
-        """Append numbered event frames of a run; the oldest beyond ``keep`` are dropped."""
-        ...
-
-    async def read_journal(self, run_id: str, *, after: int, limit: int = 1000) -> Sequence[tuple[int, bytes]]: ...
-
-    async def prune_records(self, kind: str, *, older_than: float) -> int: ...
-
-    async def aclose(self) -> None: ...
 
 
 # --- the turn, as the loop sees it -----------------------------------------------------------------------------------
