@@ -77,7 +77,8 @@ def resolve_rewind(rows: Sequence[Row], intent: RewindIntent, *, earlier_prompts
     """Find the target and cut before it (gateway §5.2 rows 5 to 9).
 
     ``earlier_prompts``: user prompts that compression has taken out of ``rows``; they count for ordinals of the
-    displayed lineage but can not be targets. Raises ``StaleRewindTarget``, ``RewindTargetMismatch``, ``EmptyRewindNotConfirmed``.
+    displayed lineage but can not be targets.
+    Raises ``StaleRewindTarget``, ``RewindTargetMismatch``, ``EmptyRewindNotConfirmed``.
     """
     if intent.row_id is not None or intent.message_id is not None:
         index = _find_row(rows, intent)

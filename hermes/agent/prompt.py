@@ -1,7 +1,7 @@
 """The system prompt: three tiers, most stable first, built once per session and then reused byte for byte (§1.5).
 
-Pure. Everything that could differ from one build to the next comes in as a ``PromptFacts``; nothing finer than a date is
-in it (TL-10), so a session that is resumed tomorrow still sends the bytes that the provider has cached.
+Pure. Everything that could differ from one build to the next comes in as a ``PromptFacts``; nothing finer than a date
+is in it (TL-10), so a session that is resumed tomorrow still sends the bytes that the provider has cached.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ DEFAULT_IDENTITY = (
 )
 HELP_NOTE = "If the user asks what you can do, name your tools and the slash command /help."
 TASK_COMPLETION = (
-    "Work until the task is done. Check the result with your tools before you say that it is done. If you cannot go on, "
-    "say what stands in the way."
+    "Work until the task is done. Check the result with your tools before you say that it is done. If you cannot "
+    "go on, say what stands in the way."
 )
 PARALLEL_TOOLS = (
     "Calls that do not depend on each other belong in one message: reads and searches in it run side by side."

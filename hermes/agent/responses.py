@@ -105,6 +105,7 @@ class ReplyJudge:
         self._settings = settings
         self._continuations = 0
         self._cut_calls = 0
+        self._base: int | None = None
         self._only_reasoning = 0
         self._nudged = False
         self._prefills = 0
@@ -139,7 +140,9 @@ class ReplyJudge:
         self._cut_calls += 1
         if self._cut_calls > self._settings.max_truncated_calls:
             return GiveUp("a tool call was cut off by the output limit again and again", "truncated", "truncated")
-        base = situation.output_limit or situation.model.max_output_tokens or DEFAULT_OUTPUT_LIMIT
+        base = self._base = self._base or (
+            situation.output_limit or situation.model.max_output_tokens or DEFAULT_OUTPUT_LIMIT
+        )
         ceiling = max(OUTPUT_CEILING, 2 * base)
         return LargerLimit(min(base * 2**self._cut_calls, ceiling), self._cut_calls)
 

@@ -87,7 +87,7 @@ def find_tool(name: str, tools: ToolSet) -> Tool | None:
     found = tools.find(name)
     if found is not None:
         return found
-    close = difflib.get_close_matches(name, list(tools.names()), n=2, cutoff=_CLOSE_ENOUGH)
+    close = difflib.get_close_matches(name.lower(), list(tools.names()), n=2, cutoff=_CLOSE_ENOUGH)
     return tools.find(close[0]) if len(close) == 1 else None
 
 

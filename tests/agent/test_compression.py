@@ -1,0 +1,168 @@
+"""Which rows are summarized, and what stands in their place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.agent.compression import (
+    Compressed,
+    CompressionGate,
+    NotCompressed,
+    compress,
+    plan_compression,
+    summary_request,
+    threshold_tokens,
+)
+from hermes.agent.loop_settings import CompressionSettings
+from hermes.agent.ports import ModelFinished
+from hermes.errors import ProviderError
+from hermes.messages import Row, ToolCall
+from tests.support.loop_port import MODEL, assert_stored_grammar
+
+SETTINGS = CompressionSettings()
+
+
+def numbered(rows: list[Row]) -> list[Row]:
+    return [row.with_id(number + 1) for number, row in enumerate(rows)]
+
+
+def talk(exchanges: int, size: int = 2_000) -> list[Row]:
+    rows: list[Row] = []
+    for number in range(exchanges):
+        rows += [
+            Row("user", f"question {number}"),
+            Row("assistant", None, tool_calls=(ToolCall(f"c{number}", "terminal", "{}"),)),
+            Row("tool", "x" * size, tool_call_id=f"c{number}", tool_name="terminal"),
+            Row("assistant", f"answer {number}"),
+        ]
+    return numbered(rows)
+
+
+async def says(text: str, finish: str = "stop") -> ModelFinished:
+    return ModelFinished(text, finish_reason=finish)
+
+
+@pytest.mark.parametrize(
+    ("context", "settings", "expected"),
+    [
+        (1_000_000, {}, 495_904),
+        (200_000, {}, 143_856),
+        (64_000, {}, 47_436),
+        (200_000, {"threshold_tokens": 9_000}, 9_000),
+        (200_000, {"model_thresholds": {"model-1": 0.9}}, 172_627),
+    ],
+)
+def test_the_threshold_follows_window_and_settings(context: int, settings: dict[str, object], expected: int) -> None:
+    model = replace(MODEL, context_length=context)
+    assert threshold_tokens(replace(SETTINGS, **settings), model) == expected  # type: ignore[arg-type]
+
+
+def test_short_histories_are_left_alone() -> None:
+    assert plan_compression(talk(1), SETTINGS, 200_000) is None
+    assert plan_compression(talk(2)[:3], SETTINGS, 200_000) is None
+
+
+@given(st.integers(6, 40), st.integers(0, 6_000))
+def test_boundaries_never_part_a_call_from_its_results(exchanges: int, size: int) -> None:
+    rows = talk(exchanges, size)
+    plan = plan_compression(rows, SETTINGS, 200_000)
+    if plan is None:
+        return
+    assert [*plan.head, *plan.middle, *plan.tail] == rows
+    handoff = Row("user", "summary", compacted_summary=True)
+    assert_stored_grammar([*plan.head, handoff, *plan.tail])
+
+
+async def test_the_handoff_says_what_it_is_and_ends_with_the_task_in_force() -> None:
+    rows = [*talk(20), Row("user", "the task", row_id=900)]
+    steps = [
+        Row("assistant", None, tool_calls=(ToolCall(f"s{n}", "terminal", "{}"),), row_id=901 + 2 * n) for n in range(30)
+    ]
+    for number, step in enumerate(steps):
+        rows += [
+            step,
+            Row("tool", "y" * 4_000, tool_call_id=f"s{number}", tool_name="terminal", row_id=902 + 2 * number),
+        ]
+    plan = plan_compression(rows, SETTINGS, 200_000)
+    assert plan is not None and not any(row.text == "the task" for row in plan.tail)
+    outcome = await compress(rows, plan, lambda *_: says("It was done."), SETTINGS, 7.0)
+    assert isinstance(outcome, Compressed) and not outcome.fallback_used
+    (handoff,) = outcome.rows
+    assert handoff.display_kind == "hidden" and handoff.compacted_summary and handoff.role == "user"
+    assert "It was done." in handoff.text and "> question 5" in handoff.text
+    assert handoff.text.endswith("task in force:\nthe task")
+    assert "Write the notes" not in handoff.text
+    assert outcome.after_tokens < outcome.before_tokens
+    assert outcome.summarized_ids == tuple(row.row_id for row in plan.middle)
+
+
+async def test_empty_refused_and_cut_summaries_are_rejected() -> None:
+    rows = talk(20)
+    plan = plan_compression(rows, SETTINGS, 200_000)
+    assert plan is not None
+    for bad in (says(""), says("I'm sorry, I can't."), says("It was", "length")):
+        finished = await bad
+
+        async def ask(*_: object, finished: ModelFinished = finished) -> ModelFinished:
+            return finished
+
+        outcome = await compress(rows, plan, ask, SETTINGS, 0.0)
+        assert isinstance(outcome, Compressed) and outcome.fallback_used
+        strict = replace(SETTINGS, abort_on_summary_failure=True)
+        aborted = await compress(rows, plan, ask, strict, 0.0)
+        assert isinstance(aborted, NotCompressed) and aborted.code == "aborted"
+
+
+async def test_a_failing_model_is_an_abort_if_the_settings_say_so() -> None:
+    rows = talk(20)
+    plan = plan_compression(rows, SETTINGS, 200_000)
+    assert plan is not None
+
+    async def ask(*_: object) -> ModelFinished:
+        raise ProviderError("down", error_class="server_error")
+
+    outcome = await compress(rows, plan, ask, replace(SETTINGS, abort_on_summary_failure=True), 0.0)
+    assert outcome == NotCompressed("aborted", "the summary failed: down")
+
+
+async def test_a_summary_that_would_grow_is_refused() -> None:
+    rows = talk(20, 0)
+    plan = plan_compression(rows, SETTINGS, 200_000)
+    assert plan is not None
+    outcome = await compress(rows, plan, lambda *_: says("z" * 90_000), SETTINGS, 0.0)
+    assert isinstance(outcome, NotCompressed) and outcome.code == "would_grow"
+
+
+def test_an_earlier_summary_is_updated_and_not_summarized_again() -> None:
+    rows = talk(20)
+    rows[4] = Row("user", "the old notes", row_id=5, compacted_summary=True, display_kind="hidden")
+    plan = plan_compression([*rows[:5], *rows[8:]], SETTINGS, 200_000)
+    assert plan is not None
+    asked = summary_request(plan, "the database", str)
+    assert "Update these earlier notes; keep what still holds:\nthe old notes" in asked
+    assert "Give most room to: the database" in asked
+
+
+def test_a_compression_by_hand_keeps_the_last_exchanges() -> None:
+    plan = plan_compression(talk(10), SETTINGS, 200_000, keep_exchanges=2)
+    assert plan is not None and plan.tail[0].text == "question 8"
+
+
+def test_attempts_are_bounded_and_failures_cool_down() -> None:
+    gate = CompressionGate(SETTINGS)
+    assert gate.due(100, 50, 0.0)
+    gate.attempted()
+    assert not gate.due(100, 50, 0.0)
+    assert not gate.due(10, 50, 0.0)
+    assert gate.due(100, 50, 0.0)
+    gate.attempted()
+    gate.failed(0.0)
+    gate.due(10, 50, 0.0)
+    assert not gate.due(100, 50, 30.0) and gate.due(100, 50, 61.0)
+    gate.attempted()
+    gate.due(10, 50, 99.0)
+    assert not gate.due(100, 50, 999.0)
