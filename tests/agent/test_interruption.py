@@ -127,7 +127,7 @@ def scenario() -> tuple[FakePort, object]:
         Say("Half of it ", finish="length"),
         Say("and the rest."),
     )
-    port.during_tools = lambda _: port.steer("steer") and None
+    port.during_tools = lambda _: port.steer("steer")
     return port, setup
 
 

@@ -116,7 +116,7 @@ async def test_a_misspelled_name_finds_the_only_close_tool() -> None:
 
 async def test_a_steer_during_a_batch_is_its_own_row_behind_the_last_result() -> None:
     port, setup = make(Say("", [call("terminal", {"command": "ls"})]), Say("ok"))
-    port.during_tools = lambda _: port.steer("rather look in /tmp") and None
+    port.during_tools = lambda _: port.steer("rather look in /tmp")
     played = await finish(port, setup)
     assert [row.role for row in played.rows] == ["user", "assistant", "tool", "user", "assistant"]
     steer = played.rows[3]
@@ -129,7 +129,7 @@ async def test_a_steer_during_a_batch_is_its_own_row_behind_the_last_result() ->
 
 async def test_a_steer_during_the_final_text_comes_back_as_pending() -> None:
     port, setup = make(Say("the answer"))
-    port.model.steps[0].meanwhile = lambda: port.steer("one more thing") and None
+    port.model.steps[0].meanwhile = lambda: port.steer("one more thing")
     played = await finish(port, setup)
     assert played.end.pending_steer == "one more thing"
     assert [row.role for row in played.rows] == ["user", "assistant"]
@@ -160,7 +160,7 @@ async def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
     steps[3].calls = [call("unknown_tool", {}), call("terminal", "{'command': 1}")]
     steps[7].redirect = "not so"
     port, setup = make(*steps, Say("done"))
-    port.during_tools = lambda one: port.steer("psst") and None if one.arguments.find("5") > 0 else None
+    port.during_tools = lambda one: port.steer("psst") if one.arguments.find("5") > 0 else None
     played = await finish(port, setup)
     sent = [wire_bytes(request) for request in played.model.requests]
     assert len(sent) == 20

@@ -57,7 +57,7 @@ class Say:
     stop: bool = False
     streamed: bool = True
     refusal: str | None = None
-    meanwhile: Callable[[], None] | None = None
+    meanwhile: Callable[[], object] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -187,7 +187,7 @@ class FakePort:
         self.stored_usage = Usage()
         self.stop_at: int | None = None
         self.waits = 0
-        self.during_tools: Callable[[ToolCall], None] = lambda call: None
+        self.during_tools: Callable[[ToolCall], object] = lambda call: None
         for row in rows:
             self._append(row)
 
