@@ -57,6 +57,16 @@ class PromptBuilder(Protocol):
     ) -> tuple[str, ...]: ...
 
 
+class ConfigPort(Protocol):
+    """The configuration as surfaces may change it. ``change`` raises ``InvalidValue``; then nothing has changed."""
+
+    def current(self) -> Any: ...
+
+    async def change(self, key: str, value: Any, *, save: bool = True) -> Any: ...
+
+    async def reload(self) -> tuple[str, ...]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The shared adapters. ``settings()`` gives the Settings of the moment; nobody keeps them across a turn."""
@@ -74,6 +84,8 @@ class Services:
     build_tools: ToolBuilder
     build_prompt: PromptBuilder
     announce: EventLog[ServerEvent]
+    config: ConfigPort | None = None
+    """None where nothing can be changed (tests, embedding without a home)."""
     spill: Callable[[str, str], str | None] | None = None
     """``spill(call_id, text)`` writes an oversize tool result away and returns the path to tell."""
     redact: Callable[[str], str] = field(default=lambda text: text)

@@ -1,0 +1,136 @@
+"""From settings to services: which adapter stands behind which port. Used by ``app`` and by ``embedding``."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import random
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hermes.agent.ports import ResolvedModel, TranscriptStore
+from hermes.agent.providers.http_stream import HttpClient
+from hermes.agent.providers.registry import Models
+from hermes.agent.redaction import redact
+from hermes.agent.store.leases import current_owner
+from hermes.agent.tool_display import tool_preview
+from hermes.agent.tools.registry import build_tools, load_plugins
+from hermes.agent.tools.services import ToolServices
+from hermes.agent.tools.spillover import write_spillover
+from hermes.config import LoadedSettings, child_environment
+from hermes.events import ConfigChanged, ServerEvent, event_cost
+from hermes.live_config import LiveConfig
+from hermes.model_settings import custom_providers, fallback_specs, model_settings
+from hermes.nurseries.event_log import EventLog
+from hermes.nurseries.ids import random_ids
+from hermes.nurseries.process_tree import owner_tag
+from hermes.nurseries.processes import ProcessSupervisor
+from hermes.nurseries.scopes import LiveTree
+from hermes.nurseries.services import Services
+from hermes.nurseries.session import Session
+from hermes.prompt_sources import PromptSources
+
+log = logging.getLogger(__name__)
+
+TOOLSETS_BY_SOURCE: Mapping[str, str] = {"acp": "hermes-acp", "api_server": "hermes-api-server"}
+
+
+def build_services(
+    loaded: LoadedSettings, store: TranscriptStore, *, overrides: Mapping[str, Any] | None = None
+) -> Services:
+    """All adapters, wired. Starts nothing and does no network."""
+    config = LiveConfig(loaded, overrides)
+    home = loaded.home
+    announce: EventLog[ServerEvent] = EventLog(cost=event_cost, clock=time.time, max_events=1024)
+    models = Models(
+        model_settings(loaded),
+        loaded.credentials,
+        HttpClient(),
+        custom=custom_providers(loaded),
+        fallbacks=fallback_specs(loaded),
+    )
+    tools = tool_services(loaded, config)
+    plugins = load_plugins(tools)
+
+    def config_changed(now: LoadedSettings, keys: Any) -> None:
+        models.configure(
+            model_settings(now), now.credentials, custom=custom_providers(now), fallbacks=fallback_specs(now)
+        )
+        announce.append(ConfigChanged(tuple(keys)))
+
+    config.listen(config_changed)
+
+    def tools_of(session: Session, **options: Any) -> Any:
+        settings = config.current()
+        depth = options.pop("depth")
+        preset = settings.toolsets or (TOOLSETS_BY_SOURCE.get(session.stored.source, "hermes-cli"),)
+        resolved: ResolvedModel | None = session.resolved
+        return build_tools(
+            tools,
+            enabled=preset,
+            disabled=settings.agent.disabled_toolsets,
+            may_delegate=depth < settings.delegation.max_spawn_depth,
+            child=depth > 0,
+            v4a=resolved is not None and resolved.model.startswith(("gpt-", "o3", "o4", "codex")),
+            memory=settings.memory.memory_enabled or settings.memory.user_profile_enabled,
+            plugins=plugins,
+            **options,
+        )
+
+    return Services(
+        store=store,
+        models=models,
+        settings=config.current,
+        config=config,
+        home=home,
+        supervisor=ProcessSupervisor(
+            owner_tag(str(home)),
+            kill_grace=loaded.settings.limits.kill_grace,
+            limit_per_session=loaded.settings.limits.max_processes,
+        ),
+        ids=random_ids(),
+        clock=time.time,
+        random=random.random,
+        owner=current_owner(secrets.token_hex(8)),
+        tree=LiveTree(),
+        build_tools=tools_of,
+        build_prompt=PromptSources(home, Path.home(), loaded.settings),
+        announce=announce,
+        spill=functools.partial(_spill, home),
+        redact=redact if loaded.settings.security.redact_secrets else _as_it_is,
+        tool_summary=tool_preview,
+    )
+
+
+def tool_services(loaded: LoadedSettings, config: LiveConfig) -> ToolServices:
+    permanent: set[str] = set()
+
+    async def remember(key: str) -> None:
+        allowed = (*config.current().command_allowlist, key)
+        permanent.add(key)
+        await config.change("command_allowlist", list(dict.fromkeys(allowed)))
+
+    return ToolServices(
+        environment=child_environment(loaded.settings),
+        user_home=Path.home(),
+        agent_home=loaded.home,
+        remember_permanently=remember,
+        own_pids=frozenset({os.getpid(), os.getpgrp()}),
+        shell=shutil.which("bash") or "/bin/sh",
+        redact=loaded.settings.security.redact_secrets,
+        ripgrep=shutil.which("rg"),
+        permanent=permanent,
+    )
+
+
+def _spill(home: Path, name: str, text: str) -> str | None:
+    return write_spillover(home, name, text, now=time.time())
+
+
+def _as_it_is(text: str) -> str:
+    return text

@@ -1,0 +1,86 @@
+"""From the configuration's words to what the provider registry takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hermes.agent.providers.registry import CustomProvider, FallbackSpec, ModelSettings
+from hermes.config import LoadedSettings
+
+
+def model_settings(loaded: LoadedSettings) -> ModelSettings:
+    """``model.*``; ``OPENAI_BASE_URL`` makes a custom endpoint of an OpenAI key (agent-core §2.3)."""
+    model = loaded.settings.model
+    auxiliary = loaded.settings.auxiliary.title
+    base_url = model.base_url
+    api_key = model.api_key
+    if not base_url and not model.provider and loaded.credentials.get("OPENAI_BASE_URL"):
+        base_url = loaded.credentials["OPENAI_BASE_URL"]
+        api_key = api_key or loaded.credentials.get("OPENAI_API_KEY", "")
+    return ModelSettings(
+        default=model.default or None,
+        provider=model.provider or None,
+        base_url=base_url or None,
+        api_key=api_key or None,
+        api_mode=model.api_mode or None,
+        context_length=model.context_length,
+        max_output_tokens=model.max_tokens,
+        auxiliary_model=auxiliary.model or None,
+        auxiliary_provider=auxiliary.provider if auxiliary.provider not in ("", "auto") else None,
+        cache_ttl=loaded.settings.prompt_caching.cache_ttl,
+    )
+
+
+def custom_providers(loaded: LoadedSettings) -> tuple[CustomProvider, ...]:
+    """``providers`` (by name) and ``custom_providers`` (as a list)."""
+    settings = loaded.settings
+    rows = [{"name": name, **row} for name, row in settings.providers.items() if row.get("base_url")]
+    rows += [dict(row) for row in settings.custom_providers if row.get("name") and row.get("base_url")]
+    return tuple(_custom(row) for row in rows)
+
+
+def fallback_specs(loaded: LoadedSettings) -> tuple[FallbackSpec, ...]:
+    """``fallback_providers``, in order; entries that name no model are left out."""
+    found = []
+    for row in loaded.settings.fallback_providers:
+        if isinstance(row, Mapping) and row.get("provider") and row.get("model"):
+            found.append(
+                FallbackSpec(
+                    str(row["provider"]),
+                    str(row["model"]),
+                    _text(row, "base_url"),
+                    _text(row, "api_key"),
+                    _text(row, "key_env"),
+                )
+            )
+    return tuple(found)
+
+
+def _custom(row: Mapping[str, Any]) -> CustomProvider:
+    models = row.get("models")
+    windows: dict[str, int | None] = {}
+    if isinstance(models, Mapping):
+        for name, facts in models.items():
+            window = facts.get("context_length") if isinstance(facts, Mapping) else facts
+            windows[str(name)] = window if isinstance(window, int) else None
+    elif isinstance(models, (list, tuple)):
+        windows = {str(name): None for name in models}
+    length = row.get("context_length")
+    return CustomProvider(
+        name=str(row["name"]),
+        base_url=str(row["base_url"]),
+        api_key=_text(row, "api_key"),
+        key_env=_text(row, "key_env"),
+        api_mode=_text(row, "api_mode"),
+        default_model=_text(row, "default_model") or _text(row, "model"),
+        models=windows,
+        context_length=length if isinstance(length, int) else None,
+        extra_headers=dict(row.get("extra_headers") or {}),
+        extra_body=dict(row.get("extra_body") or {}),
+    )
+
+
+def _text(row: Mapping[str, Any], key: str) -> str | None:
+    value = row.get(key)
+    return str(value) if value else None

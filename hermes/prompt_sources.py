@@ -1,0 +1,143 @@
+"""What the system prompt of a session is built from: files of the project and the home, read in a thread.
+
+Reads only; decides nothing. ``agent.prompt`` assembles the text, ``agent.context_files`` chooses the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import trio
+
+from hermes.agent.context_files import find_context_files, render_context_files, size_limit
+from hermes.agent.injection_scan import scan
+from hermes.agent.path_rules import PathPolicy, may_read
+from hermes.agent.ports import ResolvedModel, ToolSet
+from hermes.agent.prompt import PromptFacts, assemble
+from hermes.agent.tools.memory import FILES, read_entries
+from hermes.agent.tools.skill_library import discover, skill_roots
+from hermes.nurseries.session import Session
+from hermes.settings import Settings
+
+MAX_FILE_BYTES = 2_000_000
+HOSTS: Mapping[str, str] = {"acp": "acp", "api_server": "api", "http": "api"}
+
+
+class ProjectFiles:
+    """``context_files.FileReader`` over the disk, through the read rules."""
+
+    def __init__(self, policy: PathPolicy) -> None:
+        self._policy = policy
+
+    def read(self, path: str) -> str | None:
+        real = Path(os.path.realpath(path))
+        if may_read(real, self._policy).verdict != "allow":
+            return None
+        try:
+            if not real.is_file() or real.stat().st_size > MAX_FILE_BYTES:
+                return None
+            return real.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def names(self, directory: str) -> Sequence[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except OSError:
+            return ()
+
+
+class PromptSources:
+    """``services.PromptBuilder``: gathers the facts and assembles the prompt."""
+
+    def __init__(self, home: Path, user_home: Path, settings: Settings) -> None:
+        self._home = home
+        self._user_home = user_home
+        self._ignore_rules = settings.host.ignore_rules
+
+    async def __call__(
+        self, session: Session, *, tools: ToolSet, resolved: ResolvedModel, system_extra: str | None
+    ) -> tuple[str, ...]:
+        settings = session.services.settings()
+        started = session.stored.started_at or session.services.clock()
+        personality = session.stored.model_config.get("personality")
+        facts = PromptFacts(
+            model=resolved.model,
+            provider=resolved.provider,
+            cwd=session.memory.cwd,
+            date=time.strftime("%Y-%m-%d", time.localtime(started)),
+            time_zone=time.tzname[0],
+            host=HOSTS.get(session.stored.source, "tui"),
+            tools=tuple(tools.names()),
+            system_message=system_extra,
+            personality=personality if isinstance(personality, str) else None,
+        )
+        return await trio.to_thread.run_sync(self._assemble, facts, settings, resolved.context_length)
+
+    def _assemble(self, facts: PromptFacts, settings: Settings, window: int) -> tuple[str, ...]:
+        root = git_root(facts.cwd)
+        reader = ProjectFiles(PathPolicy(self._user_home, self._home))
+        context = ""
+        if not self._ignore_rules:
+            limit = size_limit(window, settings.context_file_max_chars)
+            context = render_context_files(find_context_files(reader, facts.cwd, root), limit, scan)
+        roots = skill_roots(
+            self._home,
+            facts.cwd,
+            trusted=settings.skills.trusted_project_dirs,
+            create_dir=settings.skills.create_dir,
+            external=settings.skills.external_dirs,
+        )
+        complete = replace(
+            facts,
+            identity=settings.agent.system_prompt or reader.read(str(self._home / "SOUL.md")),
+            code_workspace=root is not None,
+            environment=environment() if settings.agent.environment_probe else "",
+            context_files=context,
+            workspace=f"Git repository: {root}{branch_note(root)}" if root else "",
+            skills=tuple((skill.qualified, skill.description) for skill in discover(roots)),
+            memory=self._notes(settings, "memory"),
+            user_profile=self._notes(settings, "user"),
+        )
+        return assemble(complete).tiers
+
+    def _notes(self, settings: Settings, target: str) -> str:
+        enabled = settings.memory.memory_enabled if target == "memory" else settings.memory.user_profile_enabled
+        return "\n".join(read_entries(self._home / "memories" / FILES[target])) if enabled else ""
+
+
+def git_root(cwd: str) -> str | None:
+    """The repository a directory is in, without running git."""
+    for folder in (Path(cwd), *Path(cwd).parents):
+        if (folder / ".git").exists():
+            return str(folder)
+    return None
+
+
+def git_branch(root: str | None) -> str | None:
+    """The branch that is checked out, read from ``HEAD``."""
+    if root is None:
+        return None
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        head = (Path(root) / ".git" / "HEAD").read_text(encoding="utf-8").strip()
+        if head.startswith("ref: refs/heads/"):
+            return head.removeprefix("ref: refs/heads/")
+    return None
+
+
+def branch_note(root: str | None) -> str:
+    branch = git_branch(root)
+    return f", branch {branch}" if branch else ""
+
+
+def environment() -> str:
+    """Operating system, shell and package tools, one line each."""
+    tools = [name for name in ("git", "rg", "python3", "node", "uv", "pip", "npm", "cargo", "go") if shutil.which(name)]
+    return f"Operating system: {platform.system()} {platform.release()}\nPrograms found: {', '.join(tools)}"
