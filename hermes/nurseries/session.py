@@ -378,9 +378,6 @@ class Session:
         self.retained_failure = None
         self.announce_info()
 
-    async def finish_turn(self, turn: Turn) -> None:
-        await turn_end.finish(self, turn)
-
     async def append_rows(self, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
         """Store rows and, in the same breath, have them in memory (rule 11: durable before visible)."""
         stored = await self.services.store.append_rows(self.key, rows, usage=usage)

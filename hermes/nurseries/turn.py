@@ -35,6 +35,7 @@ from hermes.events import (
     TurnStopping,
 )
 from hermes.messages import Prompt, RewindIntent, Row, ToolResult
+from hermes.nurseries import turn_end
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.scopes import ReasonScope
@@ -172,7 +173,10 @@ class Turn:
                 if isinstance(result, Crash):
                     self._take_crash(result)
         finally:
-            await self.session.finish_turn(self)
+            ending = turn_end.decide(self)
+            with trio.CancelScope(deadline=trio.current_time() + turn_end.STORE_WITHIN, shield=True) as patience:
+                await turn_end.store_rest(self.session, self, ending)
+            turn_end.conclude(self.session, self, ending, in_time=not patience.cancelled_caught)
 
     async def _live(self) -> None:
         session = self.session

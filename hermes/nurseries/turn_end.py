@@ -47,20 +47,17 @@ class Ending:
     errors: list[str] = field(default_factory=list)
 
 
-async def finish(session: Session, turn: Turn) -> None:
-    """Settle the turn and tell about it. Runs once, at the very end of the turn's task."""
-    ending = decide(turn)
-    ending.pending_steer = join_steers(getattr(turn.end, "pending_steer", None), turn.begin_closing())
-    with trio.CancelScope(deadline=trio.current_time() + STORE_WITHIN, shield=True) as patience:
-        await store_rest(session, turn, ending)
-    if patience.cancelled_caught:
-        log.error("turn %s: the last rows could not be stored within %g s", turn.turn_id, STORE_WITHIN)
-        ending.errors.append("the last rows could not be stored in time")
-    conclude(session, turn, ending)
-
-
 def decide(turn: Turn) -> Ending:
-    """What happened, not what was asked for: a turn that had finished when the stop came is finished (rule 6)."""
+    """What happened, not what was asked for: a turn that had finished when the stop came is finished (rule 6).
+
+    From here on the turn takes no steers: what was accepted and not delivered is part of the ending.
+    """
+    ending = _decide(turn)
+    ending.pending_steer = join_steers(getattr(turn.end, "pending_steer", None), turn.begin_closing())
+    return ending
+
+
+def _decide(turn: Turn) -> Ending:
     if turn.end is not None:
         return Ending(turn.end.outcome, turn.end.exit_reason)
     if turn.refusal is not None:
@@ -154,8 +151,11 @@ def join_steers(first: str | None, second: str | None) -> str | None:
     return "\n".join(texts) if texts else None
 
 
-def conclude(session: Session, turn: Turn, ending: Ending) -> None:
+def conclude(session: Session, turn: Turn, ending: Ending, *, in_time: bool) -> None:
     """Free the slot, append the turn's last event, fill its settlement: one breath, in this order."""
+    if not in_time:
+        log.error("turn %s: the last rows could not be stored within %g s", turn.turn_id, STORE_WITHIN)
+        ending.errors.append("the last rows could not be stored in time")
     session.requests.withdraw("interrupted", turn_id=turn.turn_id)
     record = build_record(session, turn, ending)
     was_started = turn.started_at is not None
