@@ -63,6 +63,9 @@ class EventLog(Generic[E]):
         self._closed = False
         self._readers = trio.lowlevel.ParkingLot()
         self._passed = trio.lowlevel.ParkingLot()
+        self.observers: list[Callable[[E], None]] = []
+        """Called with each event in the same breath as ``append``: for readers that may miss nothing, whatever the
+        window. They must not wait and must not raise."""
 
     @property
     def latest_seq(self) -> int:
@@ -96,6 +99,8 @@ class EventLog(Generic[E]):
         self._cost += cost
         if len(self._entries) > self._max_events or self._cost > self._max_cost:
             self._trim()
+        for observer in self.observers:
+            observer(event)
         if self._readers:
             self._readers.unpark_all()
         return self._latest
@@ -152,6 +157,18 @@ class Subscription(Generic[E]):
             if batch:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 return batch
+            if self._log.closed:
+                self._end()
+                raise LogClosed
+            await self._log._readers.park()
+
+    async def wait(self) -> None:
+        """Wait until there is something new, without taking it. Raises ``LogClosed`` when nothing more will come.
+
+        For readers that take (``next_nowait``) and pass on in one breath, so that others can do it for them too.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self.cursor >= self._log.latest_seq:
             if self._log.closed:
                 self._end()
                 raise LogClosed

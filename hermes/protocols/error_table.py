@@ -279,8 +279,75 @@ class HttpError:
     data: Mapping[str, Any] | None = None
 
 
+class HttpRefusal(e.HermesError):
+    """A condition that only the HTTP surface has. ``code`` names its row in ``HTTP_CODES``; ``param`` the member of the
+    request that is wrong."""
+
+    def __init__(
+        self, code: str, message: str, *, param: str | None = None, data: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, data=data)
+        self.code = code
+        self.param = param
+
+
+HTTP_CODES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(
+        (
+            *("invalid_json", "invalid_request", "missing_messages", "missing_input", "no_user_message"),
+            *("invalid_history", "conflicting_parameters", "model_route_conflict", "invalid_session_id"),
+            *("invalid_session_key", "session_conflict", "unsupported_content_type", "invalid_image_url"),
+            *("invalid_content_part", "invalid_content_length", "invalid_idempotency_key", "invalid_author"),
+            *("invalid_approval_choice", "invalid_approval_request", "invalid_steer_input", "invalid_system_prompt"),
+            *("invalid_title", "unsupported_session_field", "invalid_session_field", "invalid_pagination"),
+            *("missing_message", "invalid_system_message", "missing_model", "invalid_provider", "invalid_limits"),
+            *("browser_control_protocol_unsupported", "browser_control_invalid_registration", "artifact_rejected"),
+            *("browser_control_no_capabilities",),
+        ),
+        400,
+    ),
+    "gateway_auth_failed": 401,
+    "browser_control_auth_required": 403,
+    "browser_control_session_forbidden": 403,
+    "browser_control_developer_mode_required": 403,
+    "not_found": 404,
+    "endpoint_not_supported": 404,
+    "model_not_found": 404,
+    "browser_control_disabled": 404,
+    "artifact_not_found": 404,
+    "method_not_allowed": 405,
+    "body_too_slow": 408,
+    "session_exists": 409,
+    "steer_not_accepted": 409,
+    "run_cancelled": 409,
+    "model_lock_unavailable": 409,
+    "artifact_expired": 410,
+    "body_too_large": 413,
+    "artifact_too_large": 413,
+    "artifact_mime_rejected": 415,
+    "provider_rate_limited": 429,
+    "model_options_failed": 500,
+    "server_error": 500,
+    "agent_incomplete": 502,
+    "provider_auth_failed": 502,
+}
+"""Codes that no domain error stands for, with their status (api-server A.2)."""
+
+
+def http_type(status: int) -> str:
+    """The ``type`` of the envelope for a status (api-server A.1)."""
+    if status == 401:
+        return "gateway_auth_error"
+    if status == 429:
+        return "rate_limit_error"
+    return "server_error" if status >= 500 else "invalid_request_error"
+
+
 def http_error(error: Exception, where: str) -> HttpError:
     """What an HTTP route answers for whatever it raised. ``where`` names the route in the log."""
+    if isinstance(error, HttpRefusal):
+        status = HTTP_CODES[error.code]
+        return HttpError(status, error.message, error.code, http_type(status), error.param, error.data)
     if not isinstance(error, e.HermesError):
         fault = _crash(error, where, INTERNAL_ERROR)
         return HttpError(500, fault.message, None, "server_error")

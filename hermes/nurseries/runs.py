@@ -1,0 +1,370 @@
+"""RunRegistry: the runs of this process, their cap, their durable status and journal, and their idempotency keys.
+
+Each run has one follower in the registry's nursery, which makes the journal durable behind the live readers and stores
+the terminal status before it publishes the terminal event. A client that asks after that event therefore always sees
+the end. Runs are kept by principal: a foreign run is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import trio
+
+from hermes.agent.ports import LeaseOwner
+from hermes.agent.store.leases import provably_dead
+from hermes.errors import Draining, HermesError, IdempotencyConflict, Overloaded, RunNotActive, RunNotFound
+from hermes.nurseries.containment import contained
+from hermes.nurseries.event_log import EventLog, LogClosed
+from hermes.nurseries.run import JOURNAL_EVENTS, Run, RunFrame, RunRequest, RunWire, dropped_reason
+from hermes.nurseries.services import Services
+from hermes.nurseries.session import Session
+from hermes.outcomes import Cause, RunStatus
+
+log = logging.getLogger(__name__)
+
+FLUSH_PAUSE = 0.05
+SWEEP_EVERY = 60.0
+KEY_RETENTION = 86_400.0
+MAX_FINISHED = 2000
+READ_BATCH = 1000
+
+RUN, KEYED_RUN, KEY = "run", "keyed_run", "run_key"
+
+
+class Admission:
+    """Room for one run, held from the check of the cap until the run starts or the request gives up."""
+
+    def __init__(self, registry: RunRegistry) -> None:
+        self._registry = registry
+        self.used = False
+
+    def start(self, session: Session, request: RunRequest) -> Run:
+        """Submit the prompt. Synchronous; raises what refuses it (``session.submit_nowait``)."""
+        run = self._registry._start(session, request)
+        self.used = True
+        return run
+
+
+class RunRegistry:
+    """All runs. ``run`` must be running before a run can be started."""
+
+    def __init__(
+        self, services: Services, wire: RunWire, *, cap: Callable[[], int], draining: Callable[[], bool]
+    ) -> None:
+        self.services = services
+        self.wire = wire
+        self._cap = cap
+        self._draining = draining
+        self._live: dict[str, Run] = {}
+        self._finished: OrderedDict[str, tuple[str, dict[str, Any]]] = OrderedDict()
+        self._reserved = 0
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the followers until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._sweep, name="run retention")
+            task_status.started()
+            await trio.sleep_forever()
+
+    @property
+    def active(self) -> int:
+        """Runs that hold a slot: admitted or live."""
+        return self._reserved + len(self._live)
+
+    def live(self) -> Sequence[Run]:
+        return list(self._live.values())
+
+    # --- starting ---
+
+    @contextmanager
+    def admit(self) -> Iterator[Admission]:
+        """Room for a run for the length of the block. Raises ``Draining`` and ``Overloaded``."""
+        if self._draining():
+            raise Draining
+        cap = max(0, self._cap())
+        if cap and self.active >= cap:
+            raise Overloaded(f"{cap} turns are running already; try again")
+        self._reserved += 1
+        admission = Admission(self)
+        try:
+            yield admission
+        finally:
+            self._reserved -= 1
+
+    def _start(self, session: Session, request: RunRequest) -> Run:
+        if self._nursery is None:
+            raise Draining
+        run = Run(request, session, self.wire, self.services.clock)
+        self._live[run.run_id] = run
+        self._nursery.start_soon(self._follow, run, name=f"run {run.run_id}")
+        return run
+
+    async def claim(self, principal: str, key: str, fingerprint: str, run_id: str) -> str | None:
+        """Reserve an idempotency key for a new run, atomically across processes.
+
+        None: it is ours now, start the run. Otherwise the id of the run that has it. Raises ``IdempotencyConflict``
+        for another request under the same key.
+        """
+        store = self.services.store
+        queued = {"owner": _owner_value(self.services.owner), "principal": principal, "status": None}
+        await store.put_record(KEYED_RUN, run_id, queued, owner=principal)
+        value = {"fingerprint": fingerprint, "run_id": run_id}
+        there = await store.claim_record(KEY, _key_id(principal, key), value, owner=principal)
+        if there is None:
+            return None
+        await store.delete_record(KEYED_RUN, run_id)
+        if there["fingerprint"] != fingerprint:
+            raise IdempotencyConflict
+        return str(there["run_id"])
+
+    async def release(self, principal: str, key: str, run_id: str) -> None:
+        """The run of a fresh claim could not be started: the key is free again."""
+        with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
+            await self.services.store.delete_record(KEY, _key_id(principal, key))
+            await self.services.store.delete_record(KEYED_RUN, run_id)
+
+    # --- finding ---
+
+    def find(self, run_id: str, principal: str) -> Run | None:
+        """The live run of this principal."""
+        run = self._live.get(run_id)
+        return run if run is not None and run.principal == principal else None
+
+    async def status(self, run_id: str, principal: str) -> dict[str, Any]:
+        """The public status, live or stored. Raises ``RunNotFound``."""
+        run = self.find(run_id, principal)
+        if run is not None:
+            return self.wire.status(run)
+        kept = self._finished.get(run_id)
+        if kept is not None and kept[0] == principal:
+            return dict(kept[1])
+        return await self._stored_status(run_id, principal)
+
+    async def require_live(self, run_id: str, principal: str) -> Run:
+        """The live run. Raises ``RunNotFound``, or ``RunNotActive`` for one that has ended or lives elsewhere."""
+        run = self.find(run_id, principal)
+        if run is None:
+            await self.status(run_id, principal)
+            raise RunNotActive
+        return run
+
+    async def _stored_status(self, run_id: str, principal: str) -> dict[str, Any]:
+        for kind in (KEYED_RUN, RUN):
+            record = await self.services.store.get_record(kind, run_id)
+            if record is not None and record.get("principal") == principal:
+                return await self._truthful(kind, run_id, record)
+        raise RunNotFound
+
+    async def _truthful(self, kind: str, run_id: str, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The stored status; one whose process is gone has been interrupted, and is rewritten so."""
+        run = self._live.get(run_id)
+        if run is not None:
+            return self.wire.status(run)
+        status: dict[str, Any] = dict(record.get("status") or _unstarted(run_id, self.services.clock()))
+        owner = LeaseOwner(**record["owner"])
+        gone = owner.nonce != self.services.owner.nonce and provably_dead(owner, host=self.services.owner.host)
+        if RunStatus(status["status"]).terminal or not gone:
+            return status
+        status.update(
+            status=RunStatus.INTERRUPTED.value,
+            completed=False,
+            partial=False,
+            interrupted=True,
+            cause=Cause.SHUTDOWN.value,
+            reason=None,
+            error="the server ended while the run was active",
+            updated_at=self.services.clock(),
+            last_event="run.interrupted",
+        )
+        status.pop("approval", None)
+        await self.services.store.put_record(kind, run_id, {**record, "status": status}, owner=status_owner(record))
+        return status
+
+    # --- reading events ---
+
+    async def events(self, run_id: str, principal: str) -> RunEvents:
+        """A reader of the run's events. Raises ``RunNotFound`` (also for a run without a journal) and
+        ``RunNotActive`` for one that another process is working on."""
+        run = self.find(run_id, principal)
+        if run is not None:
+            if not run.journaled:
+                raise RunNotFound("this run keeps no events")
+            return RunEvents(self.services, run_id, run.journal)
+        status = await self.status(run_id, principal)
+        if not await self.services.store.read_journal(run_id, after=-1, limit=1):
+            if RunStatus(status["status"]).terminal:
+                raise RunNotFound("this run keeps no events")
+            raise RunNotActive("another process is working on this run")
+        if not RunStatus(status["status"]).terminal:
+            raise RunNotActive("another process is working on this run")
+        return RunEvents(self.services, run_id, None)
+
+    # --- followers ---
+
+    async def _follow(self, run: Run) -> None:
+        await contained(f"run {run.run_id}", self._follow_to_end, run)
+        run.stored.settle(None)
+        self._live.pop(run.run_id, None)
+
+    async def _follow_to_end(self, run: Run) -> None:
+        await self._store_status(run)
+        turn = await run.submission.wait_turn()
+        if turn is None:
+            run.dropped(dropped_reason(run.session))
+        flushed = 0
+        while run.record is None:
+            if run.journal.latest_seq == flushed:
+                await run.wait_news()
+                continue
+            # A pause between two writes, so that a fast stream costs few commits; the end is not kept waiting.
+            with trio.move_on_after(FLUSH_PAUSE):
+                await run.wait_ended()
+            flushed = await self._flush(run, flushed)
+        flushed = await self._flush(run, flushed)
+        await self._conclude(run)
+
+    async def _conclude(self, run: Run) -> None:
+        """The terminal status is durable before anybody can read the terminal event."""
+        record = run.record
+        assert record is not None
+        self._finished[run.run_id] = (run.principal, self.wire.status(run))
+        while len(self._finished) > MAX_FINISHED:
+            self._finished.popitem(last=False)
+        with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
+            await self._store_status(run)
+            if run.journaled:
+                name, members = self.wire.terminal(run, record)
+                frame = run.next_frame(name, members)
+                await self._append(run, [(run.journal.latest_seq, frame.data)])
+                run.journal.append(frame)
+        run.journal.close()
+
+    async def _flush(self, run: Run, flushed: int) -> int:
+        entries, _ = run.journal.since(flushed)
+        if entries:
+            await self._append(run, [(entry.seq - 1, entry.event.data) for entry in entries])
+            return entries[-1].seq
+        return flushed
+
+    async def _append(self, run: Run, frames: Sequence[tuple[int, bytes]]) -> None:
+        try:
+            await self.services.store.append_journal(run.run_id, frames, keep=JOURNAL_EVENTS)
+        except HermesError as error:
+            log.warning("events of run %s are not durable: %s", run.run_id, error)
+
+    async def _store_status(self, run: Run) -> None:
+        value = {
+            "owner": _owner_value(self.services.owner),
+            "principal": run.principal,
+            "status": self.wire.status(run),
+        }
+        try:
+            kind = KEYED_RUN if run.keyed else RUN
+            await self.services.store.put_record(kind, run.run_id, value, owner=run.principal)
+        except HermesError as error:
+            log.warning("the status of run %s is not durable: %s", run.run_id, error)
+
+    # --- retention ---
+
+    async def _sweep(self) -> None:
+        while True:
+            await trio.sleep(SWEEP_EVERY)
+            await contained("run retention", self.sweep)
+
+    async def sweep(self) -> None:
+        """Forget what is older than its retention. A live run's record is refreshed, so it never is."""
+        now = self.services.clock()
+        retention: float = self.services.settings().limits.run_retention
+        for run in self.live():
+            await self._store_status(run)
+        for run_id, (_, status) in list(self._finished.items()):
+            if now - float(status["updated_at"]) > retention:
+                self._finished.pop(run_id, None)
+        store = self.services.store
+        await store.prune_records(RUN, older_than=now - retention)
+        await store.prune_records(KEYED_RUN, older_than=now - max(retention, KEY_RETENTION))
+        await store.prune_records(KEY, older_than=now - KEY_RETENTION)
+
+    def shutdown_requested(self) -> None:
+        """The server begins to stop: live runs say so in their status."""
+        for run in self._live.values():
+            run.shutdown_requested_at = run.shutdown_requested_at or self.services.clock()
+
+
+class RunEvents:
+    """One reader of a run's journal: stored frames first, then live ones, each exactly once."""
+
+    def __init__(self, services: Services, run_id: str, journal: EventLog[RunFrame] | None) -> None:
+        self._services = services
+        self._run_id = run_id
+        self._journal = journal
+        self._cursor = -1
+        self.ended = False
+
+    async def seek(self, after: int | None) -> int | None:
+        """Stand behind event ``after`` (None: at the start). Returns the oldest retained number if events behind the
+        cursor are gone, else None."""
+        self._cursor = -1 if after is None else max(-1, after)
+        wanted = self._cursor + 1
+        if self._journal is not None and self._journal.oldest_seq - 1 <= wanted:
+            return None
+        oldest = await self._services.store.read_journal(self._run_id, after=-1, limit=1)
+        first = oldest[0][0] if oldest else wanted
+        if first <= wanted:
+            return None
+        self._cursor = first - 1
+        return first
+
+    async def next(self, within: float) -> list[tuple[int, RunFrame | bytes]]:
+        """The next events, at least one; empty when none came in ``within`` seconds or ``ended`` is set."""
+        journal = self._journal
+        if journal is None or self._cursor + 2 < journal.oldest_seq:
+            stored = await self._services.store.read_journal(self._run_id, after=self._cursor, limit=READ_BATCH)
+            if stored:
+                self._cursor = stored[-1][0]
+                return [(seq, bytes(data)) for seq, data in stored]
+            if journal is None:
+                self.ended = True
+                return []
+            self._cursor = journal.oldest_seq - 2
+        subscription = journal.subscribe(after=self._cursor + 1)
+        batch = []
+        try:
+            with trio.move_on_after(within):
+                batch = await subscription.next()
+        except LogClosed:
+            self.ended = True
+        if batch:
+            self._cursor = batch[-1].seq - 1
+        return [(entry.seq - 1, entry.event) for entry in batch]
+
+
+def _owner_value(owner: LeaseOwner) -> dict[str, Any]:
+    return {"host": owner.host, "pid": owner.pid, "start_time": owner.start_time, "nonce": owner.nonce}
+
+
+def status_owner(record: Mapping[str, Any]) -> str:
+    return str(record.get("principal", ""))
+
+
+def _key_id(principal: str, key: str) -> str:
+    return hashlib.sha256(f"{principal}\0{key}".encode()).hexdigest()
+
+
+def _unstarted(run_id: str, now: float) -> dict[str, Any]:
+    """A run that was claimed and never got a status: its process ended, or has not come so far."""
+    return {
+        "object": "hermes.run",
+        "run_id": run_id,
+        "status": RunStatus.QUEUED.value,
+        "created_at": now,
+        "updated_at": now,
+    }
