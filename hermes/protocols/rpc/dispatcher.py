@@ -147,6 +147,11 @@ class RpcConnection(Generic[C]):
         self.withdraw(id)
         return False
 
+    def expect(self, id: str, on_reply: ReplyHandler) -> None:
+        """Take the answer to a request of ours that the client knows already, from a snapshot; nothing is sent."""
+        self._peer.expect(id)
+        self._reply_handlers[id] = on_reply
+
     def withdraw(self, id: str) -> bool:
         """Stop waiting for the answer to a request of ours; a late one is dropped. True if it was open."""
         self._reply_handlers.pop(id, None)

@@ -130,6 +130,10 @@ class Peer:
         self._awaited.add(id)
         return frame
 
+    def expect(self, id: str) -> None:
+        """Await an answer to a request that the other side already has, from a former connection or a snapshot."""
+        self._awaited.add(id)
+
     def withdraw(self, id: str) -> bool:
         """Stop waiting for an answer. True if it was still awaited."""
         if id not in self._awaited:
