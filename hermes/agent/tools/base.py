@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hermes.agent.tool_display import tool_preview
 from hermes.agent.tools.services import ToolServices
 
 
-class BuiltinTool:
+class BuiltinTool(ABC):
     """Base of the built-in tools: ``spec`` and ``flags`` are class attributes, ``run`` is the tool's own.
 
     Two optional attributes mean something to the tree and the registry: ``cancelled(ctx, arguments)`` gives the result
@@ -27,8 +28,8 @@ class BuiltinTool:
     def __init__(self, services: ToolServices) -> None:
         self.services = services
 
-    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput | str:
-        raise NotImplementedError
+    @abstractmethod
+    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput | str: ...
 
     def preview(self, arguments: Mapping[str, Any]) -> str:
         return tool_preview(self.spec.name, arguments)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from tests.support.tool_context import FakeToolContext, make_services
 
 from hermes.agent.ports import ToolFailure
 from hermes.agent.tools.approval_gate import Approval, approve_command, approve_edit
 from hermes.messages import Answered, ClientAnswer, Declined, FileDiff, NoClient, TimedOut, Unsupported, Withdrawn
 from hermes.settings import Settings
+from tests.support.tool_context import FakeToolContext, make_services
 
 COMMAND = "rm -rf build"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import trio
-from tests.support.tool_context import FakeToolContext, make_services
 
 from hermes.agent.ports import ToolFailure, ToolOutput
 from hermes.agent.tools.shell import Terminal
 from hermes.messages import Answered
 from hermes.settings import Settings
+from tests.support.tool_context import FakeToolContext, make_services
 
 
 @pytest.fixture

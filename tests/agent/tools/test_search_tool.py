@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from hermes.agent.ports import ToolFailure
+from hermes.agent.tools.search import SearchFiles, read_ripgrep
+from hermes.agent.tools.search_walk import Walk
+from tests.support.tool_context import FakeToolContext, make_services
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> FakeToolContext:
+    root = tmp_path / "work"
+    (root / "src").mkdir(parents=True)
+    (root / ".git").mkdir()
+    (root / "build").mkdir()
+    (root / ".gitignore").write_text("build/\n*.log\n!keep.log\n")
+    (root / "src/a.py").write_text("import os\n\ndef one():\n    return 1\n")
+    (root / "src/b.txt").write_text("one two\n")
+    (root / "build/x.py").write_text("def one(): pass\n")
+    (root / ".git/config").write_text("one\n")
+    (root / "x.log").write_text("one\n")
+    (root / "keep.log").write_text("one\n")
+    (root / "bin").write_bytes(b"one\0")
+    return FakeToolContext(root, tmp_path)
+
+
+async def search(ctx: FakeToolContext, **arguments: Any) -> dict[str, Any]:
+    output = await SearchFiles(make_services(ctx.home.parent)).run(ctx, arguments)
+    value: dict[str, Any] = json.loads(output.content)
+    return value
+
+
+async def test_hits_come_with_path_and_line_and_ignored_files_stay_out(ctx: FakeToolContext) -> None:
+    value = await search(ctx, pattern=r"\bone\b")
+    assert [(hit["path"], hit["line"]) for hit in value["matches"]] == [
+        ("keep.log", 1),
+        ("src/a.py", 3),
+        ("src/b.txt", 1),
+    ]
+    assert value["total_count"] == 3
+
+
+async def test_files_are_found_by_glob(ctx: FakeToolContext) -> None:
+    assert (await search(ctx, pattern="*.{py,txt}", target="files"))["files"] == ["src/a.py", "src/b.txt"]
+
+
+async def test_counts_leave_out_files_without_hits(ctx: FakeToolContext) -> None:
+    assert (await search(ctx, pattern="one", output_mode="count", file_glob="*.py"))["counts"] == {"src/a.py": 1}
+
+
+async def test_invalid_pattern_is_an_error(ctx: FakeToolContext) -> None:
+    with pytest.raises(ToolFailure, match="regular expression"):
+        await search(ctx, pattern="(")
+
+
+async def test_pages_and_dense_form_of_many_hits(ctx: FakeToolContext) -> None:
+    Path(ctx.memory.cwd, "many.txt").write_text("".join(f"hit {n}\n" for n in range(20)))
+    value = await search(ctx, pattern="hit", limit=6)
+    assert value["text"].splitlines()[0] == "many.txt"
+    assert value["truncated"] is True
+    assert "offset 6" in value["hint"]
+    assert (await search(ctx, pattern="hit", limit=6, offset=18))["matches"][0]["content"] == "hit 18"
+
+
+async def test_context_lines_belong_to_their_hit(ctx: FakeToolContext) -> None:
+    value = await search(ctx, pattern="def one", file_glob="*.py", context=1)
+    assert [(hit["line"], hit["content"]) for hit in value["matches"]] == [
+        (2, ""),
+        (3, "def one():"),
+        (4, "    return 1"),
+    ]
+    assert value["total_count"] == 1
+
+
+async def test_secrets_are_masked_and_denied_files_not_searched(ctx: FakeToolContext) -> None:
+    Path(ctx.memory.cwd, "conf.txt").write_text("API_KEY=abcdef123456\n")
+    Path(ctx.memory.cwd, "id_rsa").write_text("API_KEY=zzzzzz123456\n")
+    value = await search(ctx, pattern="API_KEY")
+    assert [hit["path"] for hit in value["matches"]] == ["conf.txt"]
+    assert "abcdef123456" not in value["matches"][0]["content"]
+
+
+async def test_search_is_heard_between_slices_when_it_is_cancelled(ctx: FakeToolContext) -> None:
+    for index in range(600):
+        Path(ctx.memory.cwd, f"f{index}.txt").write_text("x\n")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await search(ctx, pattern="x")
+    assert scope.cancelled_caught
+
+
+def test_ripgrep_messages_become_hits_and_broken_lines_are_skipped(tmp_path: Path) -> None:
+    walk = Walk(tmp_path, None, None)
+    match = {"type": "match", "data": {"path": {"text": "/x/a.py"}, "lines": {"text": "hit\n"}, "line_number": 3}}
+    context = {"type": "context", "data": {"path": {"text": "/x/a.py"}, "lines": {"text": "by\n"}, "line_number": 4}}
+    read_ripgrep(b"\n".join([json.dumps(match).encode(), b'{"broken', json.dumps(context).encode()]), walk)
+    assert [(one.line, one.content, one.hit) for one in walk.found] == [(3, "hit", True), (4, "by", False)]
+    assert (walk.files, walk.counts) == (["/x/a.py"], {"/x/a.py": 1})
