@@ -294,7 +294,7 @@ class ChatParser:
                 self._give_text(content)
             else:
                 self._content_parts(content)
-        if len(delta) > 2 or "content" not in delta:
+        if len(delta) > 1 or "content" not in delta:
             self._other_fields(delta)
 
     def _other_fields(self, delta: Mapping[str, Any]) -> None:
