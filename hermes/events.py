@@ -202,10 +202,13 @@ class RedirectApplied:
 
 @dataclass(frozen=True, slots=True)
 class UsageUpdated:
+    """``usage`` is what this turn has spent, ``session_usage`` the session's total with it, where known."""
+
     turn_id: str
     usage: Usage
     context_used: int | None = None
     context_max: int | None = None
+    session_usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,12 @@ class ConnectionTree:
         """
         return self._running(self._requests).start(fn, name=name, on_cancelled=on_cancelled)
 
+    async def wait_answered(self, within: float) -> None:
+        """Wait until no request waits any more, at most ``within`` seconds."""
+        if self._requests is not None:
+            with trio.move_on_after(within):
+                await self._requests.wait_empty()
+
     def start_companion(self, fn: Callable[[], Awaitable[None]], *, name: str) -> PooledTask:
         """Start a task that lives at most as long as the connection."""
         return self._running(self._companions).start(fn, name=name)

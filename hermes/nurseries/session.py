@@ -221,6 +221,7 @@ class Session:
             yolo=self.memory.yolo,
             mode=str(stored.model_config.get("mode", "default")),
             personality=stored.model_config.get("personality"),
+            branch=self.memory.extras.get("branch"),
             tools=self.memory.extras.get("toolsets", {}),
             skills=self.memory.extras.get("skills", {}),
             mcp_servers=self.memory.extras.get("mcp_servers", ()),

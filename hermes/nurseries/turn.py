@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -33,6 +34,7 @@ from hermes.events import (
     TextDelta,
     TurnStarted,
     TurnStopping,
+    UsageUpdated,
 )
 from hermes.messages import Prompt, RewindIntent, Row, ToolResult
 from hermes.nurseries import turn_end
@@ -88,6 +90,7 @@ class Turn:
             deadline = trio.current_time() + prompt.limits.deadline_s
         self.scope = ReasonScope("turn", self.turn_id, session.scope, deadline=deadline, phase=lambda: self.phase.value)
         self.scope.on_cancel = self.cancel
+        self._usage_before = session.usage
         self._steers: list[str] = []
         self._closing = False
         self._redirect: str | None = None
@@ -255,6 +258,8 @@ class Turn:
             self._shown_length += len(event.text)
         elif type(event) is SteerDelivered or type(event) is RedirectApplied:
             self._corrections.append((event.text, self._shown_length))
+        elif type(event) is UsageUpdated:
+            event = replace(event, session_usage=self._usage_before.plus(event.usage))
         self.session.log.append(event)
 
     async def store(self, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:

@@ -157,6 +157,10 @@ class RpcConnection(Generic[C]):
         self._reply_handlers.pop(id, None)
         return self._peer.withdraw(id)
 
+    async def answered(self, within: float) -> None:
+        """Wait until no request of the client waits for its answer, at most ``within`` seconds."""
+        await self._tree.wait_answered(within)
+
     def start_companion(self, fn: Callable[[], Awaitable[None]], *, name: str) -> PooledTask:
         """Start a task that lives at most as long as the connection, such as an event pump."""
         return self._tree.start_companion(fn, name=name)

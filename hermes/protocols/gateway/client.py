@@ -1,0 +1,214 @@
+"""GatewayClient: one connected client: what it has declared, which sessions it watches, and the way to it.
+
+A watch is a cursor into a session's log and one companion task. What the log holds is passed on in one breath, by that
+task or by a handler that is about to answer (``catch_up``): so an answer never overtakes an event that came before it,
+and a snapshot taken then has exactly the events before it on the wire and all later ones behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import trio
+
+from hermes.errors import InvalidParams
+from hermes.events import ClientRequestClosed, ClientRequestOpened
+from hermes.nurseries.client_requests import Attachment
+from hermes.nurseries.containment import PooledTask
+from hermes.nurseries.event_log import Lagged, LogClosed
+from hermes.nurseries.session import Session
+from hermes.protocols.gateway.backlog import Backlog, Entry, run_frame
+from hermes.protocols.gateway.client_requests import LEGACY_METHODS, QuestionDesk
+from hermes.protocols.gateway.server import SERVER_REQUESTS, GatewayServer
+from hermes.protocols.rpc.dispatcher import RpcConnection
+
+logger = logging.getLogger(__name__)
+
+GAVE_UP_SENDING: Final = 1011
+CONGESTED_LOOK: Final = 0.25
+"""Seconds between two looks into the log while the client does not read: what came is merged meanwhile."""
+
+
+class Watch:
+    """One session as one client sees it."""
+
+    def __init__(self, client: GatewayClient, session: Session) -> None:
+        self.session = session
+        self._client = client
+        self._subscription = session.log.subscribe()
+        self._backlog = Backlog()
+
+    async def run(self) -> None:
+        """Pass events on until the client or the session is gone."""
+        connection = self._client.connection
+        try:
+            while True:
+                await self._subscription.wait()
+                has_room = False
+                while not has_room:
+                    with trio.move_on_after(CONGESTED_LOOK):
+                        if not await connection.wait_room():
+                            return
+                        has_room = True
+                    if not has_room and not self._collect():
+                        return
+                if not self.catch_up():
+                    return
+        except LogClosed:
+            self.catch_up()
+        finally:
+            self._subscription.close()
+            self._client.unwatch(self)
+
+    def catch_up(self) -> bool:
+        """Queue everything that the log holds. Synchronous; false when the client was cut off."""
+        if not self._collect():
+            return False
+        for run in self._backlog.take():
+            self._client.send_run(self.session, run)
+        return True
+
+    def _collect(self) -> bool:
+        limits = self._client.server.settings.limits
+        try:
+            while entries := self._subscription.next_nowait():
+                self._backlog.add(entries)
+        except Lagged:
+            return self._cut_off()
+        if len(self._backlog) > limits.subscriber_buffer + limits.replay_events or (
+            self._backlog.cost > limits.subscriber_bytes and len(self._backlog) > 1
+        ):
+            return self._cut_off()
+        return True
+
+    def _cut_off(self) -> bool:
+        logger.warning("%s does not read; closed", self._client.name)
+        self._client.connection.close(GAVE_UP_SENDING, "too much is waiting to be read")
+        return False
+
+
+class GatewayClient:
+    """The context that every method of this surface gets.
+
+    Parameters: ``is_websocket``, the transport on which questions are gated by a declaration (gateway §7.4) and
+    sessions outlive the connection.
+    """
+
+    def __init__(
+        self, server: GatewayServer, connection: RpcConnection[GatewayClient], *, is_websocket: bool = False
+    ) -> None:
+        self.server = server
+        self.connection = connection
+        self.is_websocket = is_websocket
+        self.declared: bool | None = None
+        self.legacy_declared = False
+        self.current: str | None = None
+        """Runtime id of the session that this client made, resumed or activated last."""
+        self.columns = 80
+        self.questions = QuestionDesk(self)
+        self.tree_watch: PooledTask | None = None
+        self._watches: dict[str, Watch] = {}
+
+    @property
+    def name(self) -> str:
+        return self.connection.name
+
+    # --- what it can show ---
+
+    @property
+    def reads_requests(self) -> bool:
+        """Questions go to it as requests: always, unless it has asked for the older dialect alone."""
+        return self.declared is True or not self.legacy_declared
+
+    @property
+    def reads_legacy(self) -> bool:
+        """Questions go to it as events of the older dialect."""
+        if self.legacy_declared:
+            return True
+        legacy = self.server.legacy_requests or (self.is_websocket and self.server.settings.gateway.legacy_prompts)
+        return legacy and self.declared is not True
+
+    def answers(self, method: str) -> bool:
+        """Whether it can answer such a question: a host on stdio always, a WebSocket client when it has said so."""
+        if self.reads_legacy and method in LEGACY_METHODS:
+            return True
+        return method in SERVER_REQUESTS and (self.declared is True or (not self.is_websocket and self.reads_requests))
+
+    # --- sessions ---
+
+    def session(self, runtime_id: str) -> Session:
+        """The live session; raises ``SessionNotFound``."""
+        return self.server.registry.get(runtime_id)
+
+    def watching(self, session: Session) -> bool:
+        return session.runtime_id in self._watches
+
+    @property
+    def watched(self) -> tuple[Session, ...]:
+        return tuple(watch.session for watch in self._watches.values())
+
+    def watch(self, session: Session) -> None:
+        """Attach this client, once; from now on it gets every later event. Everything earlier is on the wire."""
+        if session.runtime_id in self._watches:
+            self.catch_up(session)
+            return
+        session.attach(Attachment(self.name, self.answers, "gateway"))
+        session.parks = session.parks or self.is_websocket
+        watch = self._watches[session.runtime_id] = Watch(self, session)
+        self.connection.start_companion(watch.run, name=f"{self.name} events of {session.key}")
+        self.questions.expect_open(session)
+
+    def make_current(self, session: Session) -> None:
+        self.watch(session)
+        self.current = session.runtime_id
+
+    def unwatch(self, watch: Watch) -> None:
+        if self._watches.get(watch.session.runtime_id) is watch:
+            del self._watches[watch.session.runtime_id]
+            watch.session.detach(self.name)
+            self.questions.forget(watch.session)
+
+    def catch_up(self, session: Session) -> None:
+        """Queue every event of the session that came before this moment. Called right before an answer is given."""
+        watch = self._watches.get(session.runtime_id)
+        if watch is not None:
+            watch.catch_up()
+
+    def catch_up_all(self) -> None:
+        for watch in list(self._watches.values()):
+            watch.catch_up()
+
+    # --- sending ---
+
+    def send_run(self, session: Session, run: list[Entry]) -> None:
+        event = run[0].event
+        if isinstance(event, ClientRequestOpened):
+            self.questions.opened(session, event)
+            return
+        if isinstance(event, ClientRequestClosed) and not self.questions.closed(session, event):
+            return
+        frame = run_frame(run, session.runtime_id, self.server.shown)
+        if frame:
+            self.connection.send_frame(frame)
+
+    def send_event(self, frame: bytes) -> None:
+        self.connection.send_frame(frame)
+
+    def guess_session(self, runtime_id: str | None) -> Session:
+        """The named session, else the current one, else the only one that is live (gateway §8.4)."""
+        if runtime_id is not None:
+            return self.session(runtime_id)
+        if self.current is not None:
+            return self.session(self.current)
+        live = self.server.registry.live()
+        if len(live) == 1:
+            return live[0]
+        return self.session("")
+
+
+def text_of(value: Any, name: str) -> str:
+    """A parameter that must be text. Raises ``InvalidParams``."""
+    if not isinstance(value, str):
+        raise InvalidParams(f"{name} must be a string")
+    return value

@@ -1,0 +1,81 @@
+"""prompt.submit: a new turn, a rewind, or a prompt into a running turn (gateway §4.1, §4.2, §5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes.agent.history import parse_rewind, survivor_map
+from hermes.errors import ChangeNotStored, SessionBusy, StoreUnavailable
+from hermes.messages import ImagePart, Prompt, RewindIntent, TurnLimits
+from hermes.nurseries.session import Session
+from hermes.nurseries.turn_slot import BusyPolicy, Submission
+from hermes.protocols.gateway import schemas as s
+from hermes.protocols.gateway.client import GatewayClient
+from hermes.protocols.gateway.content import read_content, with_images
+from hermes.protocols.gateway.shapes import PROMPT_SOURCE
+from hermes.protocols.rpc.method_table import Awaiting, MethodTable
+
+methods: MethodTable[GatewayClient] = MethodTable()
+
+QUEUED_IMAGES = "attached_images"
+"""Where images wait for the next prompt, in the session's memory."""
+
+TARGETS = ("truncate_before_row_id", "truncate_before_user_ordinal", "truncate_before_message_id")
+
+
+@methods.method("prompt.submit", s.PromptSubmitParams, s.PromptSubmitResult)
+def submit(client: GatewayClient, params: s.PromptSubmitParams) -> Any:
+    """Reserved in the reader, in arrival order; the answer waits until the prompt is durable, never for the model."""
+    session = client.session(params.session_id)
+    client.server.refuse_when_draining()
+    if session.slot.taken and any(getattr(params, name) is not None for name in TARGETS):
+        raise SessionBusy
+    rewind = parse_rewind({name: getattr(params, name) for name in _REWIND_KEYS})
+    prompt = _prompt(session, params)
+    client.make_current(session)
+    policy = BusyPolicy.QUEUE if params.queued else BusyPolicy(client.server.settings.display.busy_input_mode)
+    submission = session.submit_nowait(prompt, rewind=rewind, policy=policy)
+    session.memory.extras.pop(QUEUED_IMAGES, None)
+    if submission.status != "streaming":
+        return {"status": submission.status}
+    return Awaiting(lambda: _accepted(session, submission, rewind, params.rebind_survivor_row_ids))
+
+
+_REWIND_KEYS = (*TARGETS, "confirm_truncate", "confirm_empty_truncate")
+
+
+def _prompt(session: Session, params: s.PromptSubmitParams) -> Prompt:
+    images: list[ImagePart] = [image for image, _ in session.memory.extras.get(QUEUED_IMAGES, ())]
+    return Prompt(
+        content=with_images(read_content(params.text), images),
+        source=PROMPT_SOURCE,
+        display_kind="hidden" if params.display_kind == "hidden" else None,
+        client_message_id=params.client_message_id,
+        title_text=params.title_preview,
+        limits=TurnLimits(
+            deadline_s=params.deadline_s,
+            max_iterations=params.max_iterations,
+            max_tokens_total=params.max_tokens_total,
+            max_cost_usd=params.max_cost_usd,
+        ),
+    )
+
+
+async def _accepted(
+    session: Session, submission: Submission, rewind: RewindIntent | None, rebind: list[int] | None
+) -> dict[str, Any]:
+    try:
+        accepted = await submission.wait_accepted()
+    except StoreUnavailable as error:
+        if rewind is None:
+            raise
+        raise ChangeNotStored(error.message, cause=error.cause) from None
+    result: dict[str, Any] = {"status": submission.status}
+    if accepted.user_row_id is not None:
+        result["user_row_id"] = accepted.user_row_id
+    if accepted.survivors is not None:
+        if rebind is not None:
+            result["survivor_row_id_map"] = survivor_map(session.rows, rebind)
+        else:
+            result["survivor_user_row_ids"] = list(accepted.survivors)
+    return result

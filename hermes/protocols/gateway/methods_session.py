@@ -1,0 +1,299 @@
+"""Sessions: create, list, resume, history, title, usage, status (gateway §3)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from hermes.agent.ports import StoredSession
+from hermes.agent.stored_views import clean_title
+from hermes.errors import EmptyText, InvalidValue, SessionNotFound, StoredSessionNotFound, TitleTaken
+from hermes.messages import Row
+from hermes.nurseries.session import Session
+from hermes.nurseries.session_ready import start_getting_ready
+from hermes.protocols.gateway import schemas as s
+from hermes.protocols.gateway.client import GatewayClient
+from hermes.protocols.gateway.events import WireEvent, event_frame
+from hermes.protocols.gateway.shapes import live_info, messages_wire, settled_rows, snapshot, usage_wire
+from hermes.protocols.rpc.method_table import Answer, Awaiting, MethodTable
+
+methods: MethodTable[GatewayClient] = MethodTable()
+
+MINTED_KEY: Final = re.compile(r"\d{8}_\d{6}_[0-9a-f]{6}")
+
+
+# --- create ----------------------------------------------------------------------------------------------------------
+
+
+@methods.method("session.create", s.SessionCreateParams, s.SessionCreateResult)
+def create(client: GatewayClient, params: s.SessionCreateParams) -> Any:
+    server = client.server
+    if params.idempotency_key is not None:
+        again = _created_before(client, params.idempotency_key)
+        if again is not None:
+            client.make_current(again)
+            return create_result(again)
+    if params.model:
+        server.check_model(params.model, params.provider)
+    if params.cols is not None:
+        client.columns = params.cols
+    session = server.registry.create(
+        source=params.source,
+        cwd=params.cwd or server.default_cwd(),
+        title=clean_title(params.title) or None if params.title else None,
+        model=params.model or None,
+        provider=params.provider or None if params.model else None,
+        model_config=_model_config(params),
+        parent_key=params.parent_session_id or None,
+        hidden=params.hidden,
+    )
+    session.close_on_disconnect = params.close_on_disconnect
+    if params.idempotency_key is not None:
+        server.created.put(params.idempotency_key, session.runtime_id)
+    client.make_current(session)
+    if params.messages or params.parent_session_id:
+        return Awaiting(lambda: _store_seeds(session, params.messages or []))
+    return Answer(create_result(session), after=lambda: start_getting_ready(session))
+
+
+def _created_before(client: GatewayClient, key: str) -> Session | None:
+    runtime_id = client.server.created.get(key)
+    if runtime_id is None:
+        return None
+    try:
+        return client.session(runtime_id)
+    except SessionNotFound:
+        return None
+
+
+def _model_config(params: s.SessionCreateParams) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    if params.reasoning_effort:
+        config["reasoning_effort"] = params.reasoning_effort
+    if params.service_tier:
+        config["service_tier"] = params.service_tier
+    elif params.fast is not None:
+        config["service_tier"] = "fast" if params.fast else "normal"
+    return config
+
+
+async def _store_seeds(session: Session, seeds: list[s.SeedMessage]) -> Answer[dict[str, Any]]:
+    """Seeded history is stored at once, unlike that of an empty session."""
+    await session.ensure_stored()
+    now = session.services.clock()
+    rows = [
+        Row(
+            role=seed.role,
+            content=seed.content if seed.content is not None else (seed.text or ""),
+            timestamp=now,
+            display_kind="hidden" if seed.display_kind == "hidden" else None,
+        )
+        for seed in seeds
+    ]
+    if rows:
+        await session.append_rows(rows)
+    return Answer(create_result(session), after=lambda: start_getting_ready(session))
+
+
+def create_result(session: Session) -> dict[str, Any]:
+    messages = messages_wire(settled_rows(session))
+    return {
+        "session_id": session.runtime_id,
+        "stored_session_id": session.key,
+        "message_count": len(session.rows),
+        "messages": messages,
+        "info": live_info(session.info()),
+    }
+
+
+# --- stored sessions -------------------------------------------------------------------------------------------------
+
+
+@methods.method("session.list", s.SessionListParams, s.SessionListResult)
+async def list_sessions(client: GatewayClient, params: s.SessionListParams) -> dict[str, Any]:
+    store = client.server.services.store
+    if params.title is not None:
+        found = await store.find_by_title(params.title)
+        rows = [] if found is None else [found]
+    else:
+        rows = list(await store.list_sessions(limit=params.limit, include_hidden=params.include_hidden))
+    return {"sessions": [_list_row(row, by_title=params.title is not None) for row in rows]}
+
+
+def _list_row(stored: StoredSession, *, by_title: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": stored.key,
+        "title": stored.title,
+        "preview": stored.preview,
+        "started_at": stored.started_at,
+        "message_count": stored.message_count,
+        "source": stored.source,
+        "_lineage_root_id": None,
+    }
+    if by_title:
+        row["resolved_id"] = stored.key
+        row["live_message_count"] = stored.message_count
+    return row
+
+
+@methods.method("session.most_recent", s.EmptyParams, s.SessionMostRecentResult)
+async def most_recent(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
+    newest = await client.server.services.store.list_sessions(limit=1)
+    if not newest:
+        return {"session_id": None, "title": None, "started_at": None, "source": None}
+    stored = newest[0]
+    return {
+        "session_id": stored.key,
+        "title": stored.title,
+        "started_at": stored.started_at,
+        "source": stored.source,
+    }
+
+
+# --- resume ----------------------------------------------------------------------------------------------------------
+
+
+@methods.method("session.resume", s.SessionResumeParams, s.SessionSnapshot)
+def resume(client: GatewayClient, params: s.SessionResumeParams) -> Awaiting[Any]:
+    """By stored key or exact title; a session that is live already is shared, nobody is evicted."""
+    if params.cols is not None:
+        client.columns = params.cols
+
+    async def run() -> Answer[dict[str, Any]]:
+        session, is_new = await _find(client, params)
+        client.make_current(session)
+        result = snapshot(
+            session,
+            omit_messages=params.omit_messages or params.defer_history,
+            inline_images=params.inline_images,
+        )
+        result["resumed"] = session.key
+        after: list[Callable[[], None]] = [lambda: client.questions.repeat_legacy(session)]
+        if params.defer_history:
+            result.update(hydrating=True, status="resuming")
+            after.append(lambda: _tell_progress(client, session))
+        if is_new and not params.lazy:
+            after.append(lambda: start_getting_ready(session))
+        return Answer(result, after=lambda: _all(after))
+
+    return Awaiting(run)
+
+
+def _all(steps: list[Callable[[], None]]) -> None:
+    for step in steps:
+        step()
+
+
+async def _find(client: GatewayClient, params: s.SessionResumeParams) -> tuple[Session, bool]:
+    """The session (gateway §3.7), and whether it has just come to life."""
+    registry = client.server.registry
+    wanted = params.session_id
+    live = registry.by_key(wanted) or _live_by_title(client, wanted)
+    if live is not None:
+        return live, False
+    client.server.refuse_when_draining()
+    try:
+        stored = await registry.find_stored(wanted)
+    except StoredSessionNotFound:
+        if not MINTED_KEY.fullmatch(wanted):
+            raise
+        again = registry.by_key(wanted)
+        if again is not None:
+            return again, False
+        made = registry.create(source=params.source or "tui", cwd=client.server.default_cwd(), key=wanted)
+        made.close_on_disconnect = params.close_on_disconnect
+        return made, True
+    was_live = registry.by_key(stored.key) is not None
+    session = await registry.resume(stored.key)
+    if not was_live:
+        session.close_on_disconnect = params.close_on_disconnect
+    return session, session.resolved is None and not was_live
+
+
+def _live_by_title(client: GatewayClient, title: str) -> Session | None:
+    """A live session that is not stored yet may have its title already."""
+    return next(
+        (item for item in client.server.registry.live() if not item.is_stored and title and item.stored.title == title),
+        None,
+    )
+
+
+def _tell_progress(client: GatewayClient, session: Session) -> None:
+    for payload in (
+        {"phase": "history", "status": "loading"},
+        {"phase": "history", "status": "complete", "message_count": len(session.rows)},
+    ):
+        client.send_event(event_frame(WireEvent("session.resume_progress", payload), session.runtime_id))
+
+
+# --- what a session is -----------------------------------------------------------------------------------------------
+
+
+@methods.method("session.history", s.SessionParams, s.SessionHistoryResult)
+def history(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
+    messages = messages_wire(settled_rows(client.session(params.session_id)))
+    return {"count": len(messages), "messages": messages}
+
+
+@methods.method("session.usage", s.SessionParams, s.SessionUsageResult)
+def usage(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
+    return session_usage(client.session(params.session_id))
+
+
+def session_usage(session: Session) -> dict[str, Any]:
+    info = session.info()
+    shape = usage_wire(info.usage, model=info.model, context_used=info.context_used, context_max=info.context_max)
+    shape["compressions"] = session.stored.compression_count
+    return shape
+
+
+@methods.method("session.status", s.SessionParams, s.SessionStatusResult)
+def status(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
+    return {"output": status_text(client.session(params.session_id))}
+
+
+def status_text(session: Session) -> str:
+    """One ``Label: value`` per line below a title line (§3.9)."""
+    info = session.info()
+    model = f"{info.model} ({info.provider})" if info.provider else info.model
+    return "\n".join(
+        (
+            "Session status",
+            f"Session ID: {session.key}",
+            f"Path: {info.cwd}",
+            f"Title: {info.title or ''}",
+            f"Model: {model}",
+            f"Created: {_moment(session.stored.started_at or session.created_at)}",
+            f"Last Activity: {_moment(session.last_active)}",
+            f"Tokens: {info.usage.total_tokens}",
+            f"Agent Running: {'Yes' if info.running else 'No'}",
+        )
+    )
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+@methods.method("session.title", s.SessionTitleParams, s.SessionTitleResult)
+def title(client: GatewayClient, params: s.SessionTitleParams) -> Any:
+    session = client.session(params.session_id)
+    if params.title is None:
+        return {"title": session.stored.title, "session_key": session.key}
+    if not params.title.strip():
+        raise EmptyText("title is required")
+    cleaned = clean_title(params.title)
+    if not cleaned:
+        raise InvalidValue("this title has no visible characters")
+
+    async def rename() -> dict[str, Any]:
+        taken = await session.services.store.find_by_title(cleaned)
+        if taken is not None and taken.key != session.key:
+            raise TitleTaken
+        await session.set_title(cleaned)
+        client.catch_up(session)
+        return {"pending": not session.is_stored, "title": cleaned, "session_key": session.key}
+
+    return Awaiting(rename)

@@ -1,0 +1,67 @@
+"""What all gateway connections of a process share: the tree, the launch options, the replay epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from hermes.agent.model_catalog import check_served
+from hermes.errors import Draining
+from hermes.nurseries.recent_keys import RecentKeys
+from hermes.nurseries.server_tree import ServerTree
+from hermes.nurseries.services import Services
+from hermes.nurseries.session_registry import SessionRegistry
+from hermes.protocols.gateway.events import Shown
+from hermes.settings import Settings
+
+SERVER_REQUESTS: Final = ("approval", "clarify", "secret", "sudo")
+"""Questions that this server asks (gateway §7.3), sorted."""
+
+CREATE_KEYS_LIVE: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayServer:
+    """Parameters: ``legacy_requests``, undeclared clients get questions as events of the older dialect as well;
+    ``epoch``, 32 hex digits that change with every process; ``skin``, colours for hosts, may be empty."""
+
+    tree: ServerTree
+    epoch: str
+    legacy_requests: bool = False
+    skin: dict[str, Any] = field(default_factory=dict)
+    created: RecentKeys = field(default_factory=lambda: RecentKeys(CREATE_KEYS_LIVE))
+
+    @property
+    def services(self) -> Services:
+        return self.tree.services
+
+    @property
+    def registry(self) -> SessionRegistry:
+        return self.tree.registry
+
+    @property
+    def settings(self) -> Settings:
+        settings: Settings = self.tree.services.settings()
+        return settings
+
+    @property
+    def shown(self) -> Shown:
+        display = self.settings.display
+        return Shown(
+            reasoning=display.show_reasoning,
+            interim=display.interim_assistant_messages,
+            tools="off" if display.focus else display.tool_progress,
+        )
+
+    def refuse_when_draining(self) -> None:
+        if self.tree.draining.is_set():
+            raise Draining
+
+    def default_cwd(self) -> str:
+        """Where new sessions work: the configured directory, relative to the process's own."""
+        return str(Path(self.settings.terminal.cwd or ".").expanduser().absolute())
+
+    def check_model(self, model: str | None, provider: str | None) -> None:
+        """The offline guard of §3.3. Raises ``ModelNotServed``."""
+        check_served(model, provider or self.settings.model.provider or None)

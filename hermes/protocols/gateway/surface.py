@@ -1,0 +1,134 @@
+"""The gateway surface: the method table, and how one client is served, on standard input and output or elsewhere.
+
+A stdio connection is the process's owner: when its input ends, so does the server. WebSocket clients come through
+``websocket.py``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final
+
+import trio
+
+from hermes.events import SessionsChanged
+from hermes.nurseries.event_log import Lagged, LogClosed
+from hermes.nurseries.server_tree import ServerTree
+from hermes.protocols.channels.message_channel import MessageChannel
+from hermes.protocols.error_table import gateway_error, gateway_params_error
+from hermes.protocols.gateway import (
+    methods_control,
+    methods_live,
+    methods_prompt,
+    methods_session,
+    methods_tree,
+)
+from hermes.protocols.gateway.client import GatewayClient
+from hermes.protocols.gateway.events import WireEvent, event_frame, translate_server
+from hermes.protocols.gateway.server import GatewayServer
+from hermes.protocols.rpc.dispatcher import Dialect, RpcConnection
+from hermes.protocols.rpc.method_table import MethodTable
+from hermes.protocols.wire.jsonrpc import INTERNAL_ERROR, SERVER_ERROR, ErrorObject
+
+SESSIONS_CHANGED_EVERY: Final = 2.0
+"""Seconds between two announcements that the stored sessions changed (gateway §6.6)."""
+
+ANSWERS_WITHIN: Final = 2.0
+"""Seconds that open requests get to be answered after the client has ended its input."""
+
+FAMILIES: Final[tuple[MethodTable[GatewayClient], ...]] = (
+    methods_live.methods,
+    methods_session.methods,
+    methods_prompt.methods,
+    methods_control.methods,
+    methods_tree.methods,
+)
+STDIO_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES)
+WEBSOCKET_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES, methods_live.websocket_methods)
+
+
+def dialect(*, is_websocket: bool) -> Dialect:
+    """What is peculiar to this protocol: its numbers, and that calls without an id are answered too (§1.6)."""
+    crash_code = INTERNAL_ERROR if is_websocket else SERVER_ERROR
+
+    def map_error(error: Exception, method: str) -> ErrorObject:
+        return gateway_error(error, method, crash_code=crash_code)
+
+    return Dialect(map_error=map_error, map_params_error=gateway_params_error, answers_notifications=True)
+
+
+def new_epoch() -> str:
+    """32 hex digits that no other process has: numbers of events are comparable only within one (§1.5)."""
+    return secrets.token_hex(16)
+
+
+async def serve_stdio(
+    tree: ServerTree, channel: MessageChannel, *, legacy_requests: bool, epoch: str | None = None
+) -> None:
+    """Serve the host on standard input and output until its input ends or the server stops."""
+    server = GatewayServer(tree, epoch or new_epoch(), legacy_requests=legacy_requests)
+    await serve_channel(server, channel, is_websocket=False)
+
+
+async def serve_channel(server: GatewayServer, channel: MessageChannel, *, is_websocket: bool) -> None:
+    """Serve one client to its end."""
+    limits = server.settings.limits
+    connection: RpcConnection[GatewayClient] = RpcConnection(
+        channel,
+        WEBSOCKET_TABLE if is_websocket else STDIO_TABLE,
+        dialect(is_websocket=is_websocket),
+        max_requests=limits.max_requests,
+        farewell_within=limits.flush_grace + 1.0,
+    )
+    client = GatewayClient(server, connection, is_websocket=is_websocket)
+
+    def greet() -> None:
+        client.send_event(event_frame(ready_event(server, is_websocket=is_websocket), None))
+        connection.start_companion(lambda: announce(client), name=f"{channel.name} announcements")
+        connection.start_companion(lambda: end_with_server(client), name=f"{channel.name} server end")
+
+    await connection.run(client, on_open=greet, on_hang_up=lambda: connection.answered(ANSWERS_WITHIN))
+
+
+def ready_event(server: GatewayServer, *, is_websocket: bool) -> WireEvent:
+    """The first frame of every connection (§1.5)."""
+    payload: dict[str, Any] = {"skin": server.skin, "change_events": True, "replay_epoch": server.epoch}
+    if is_websocket:
+        payload["heartbeat"] = True
+    return WireEvent("gateway.ready", payload)
+
+
+async def end_with_server(client: GatewayClient) -> None:
+    """When every session has ended: put out what they said last, then hang up."""
+    await client.server.tree.sessions_ended.wait()
+    client.catch_up_all()
+    client.connection.close(1001, "the server is shutting down")
+
+
+async def announce(client: GatewayClient) -> None:
+    """Events for everybody. That the stored sessions changed is told at most every two seconds."""
+    subscription = client.server.services.announce.subscribe()
+    is_due, due_at = False, trio.current_time()
+    try:
+        while True:
+            batch = []
+            with trio.move_on_at(due_at if is_due else float("inf")):
+                batch = await subscription.next()
+            for entry in batch:
+                if isinstance(entry.event, SessionsChanged):
+                    is_due = True
+                    continue
+                wire = translate_server(entry.event)
+                if wire is not None:
+                    client.send_event(event_frame(wire, ""))
+            if is_due and trio.current_time() >= due_at:
+                is_due, due_at = False, trio.current_time() + SESSIONS_CHANGED_EVERY
+                client.send_event(event_frame(WireEvent("sessions.changed", {}), ""))
+            if not await client.connection.wait_room():
+                return
+    except LogClosed:
+        return
+    except Lagged:
+        client.connection.close(1011, "too much is waiting to be read")
+    finally:
+        subscription.close()
