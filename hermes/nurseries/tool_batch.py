@@ -137,6 +137,15 @@ class ToolBatch:
                 slot.result, slot.state = skipped_result(slot, reason), SlotState.DONE
         return await self._publish()
 
+    def announce_unstored(self, reason: CancelReason | None) -> None:
+        """The store is gone: tell the end of every call whose beginning was told, so that nobody waits for it."""
+        for slot in self._slots:
+            if slot.announced and slot.state is not SlotState.STORED:
+                if slot.result is None:
+                    slot.result = cancelled_result(slot, reason)
+                slot.state = SlotState.STORED
+                self._announce_end(slot, slot.result)
+
     # --- one segment, one call ---
 
     async def _run_group(self, segment: Sequence[CallSlot]) -> None:
@@ -214,17 +223,12 @@ class ToolBatch:
                 slot.state = SlotState.STORED
                 stored.extend(rows)
                 if slot.announced:
-                    self._host.emit(
-                        ToolEnded(
-                            self._host.turn_id,
-                            slot.call.id,
-                            slot.call.name,
-                            slot.shown,
-                            slot.result,
-                            max(0.0, self._host.now() - slot.started_at),
-                        )
-                    )
+                    self._announce_end(slot, slot.result)
         return tuple(stored)
+
+    def _announce_end(self, slot: CallSlot, result: ToolResult) -> None:
+        duration = max(0.0, self._host.now() - slot.started_at)
+        self._host.emit(ToolEnded(self._host.turn_id, slot.call.id, slot.call.name, slot.shown, result, duration))
 
 
 def tool_row(result: ToolResult, now: float) -> Row:

@@ -6,9 +6,11 @@ waiting part is shielded and bounded; the telling part is synchronous and always
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack
 
 import trio
 
@@ -17,12 +19,15 @@ from hermes.errors import HermesError, ProviderError, StoreUnavailable
 from hermes.events import SessionEvent, TurnEnded, TurnRefused
 from hermes.messages import Row
 from hermes.nurseries import turn_start
+from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.turn_slot import Accepted
 from hermes.outcomes import Cancelled, CancelReason, Cause, Completed, Failed, TurnOutcome, TurnRecord
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
     from hermes.nurseries.turn import Turn
+
+Ts = TypeVarTuple("Ts")
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +38,7 @@ REFUSAL_CODES = {
     "ProviderNotConfigured": "provider_not_configured",
     "ModelNotServed": "model_not_served",
     "StoreUnavailable": "session_persistence_failed",
+    "ChangeNotStored": "session_persistence_failed",
     "SessionOwnedElsewhere": "session_busy",
 }
 
@@ -63,7 +69,8 @@ def _decide(turn: Turn) -> Ending:
     if turn.refusal is not None:
         error = turn.refusal
         code = REFUSAL_CODES.get(type(error).__name__, "refused")
-        return Ending(Failed(error.message, code, retryable=True), code)
+        failure = f"{code}:{error.cause}" if isinstance(error, StoreUnavailable) else code
+        return Ending(Failed(error.message, failure, retryable=True), code)
     if turn.crash is not None:
         return _crashed(turn, turn.crash.error)
     reason = turn.scope.reason or CancelReason(Cause.SHUTDOWN)
@@ -84,27 +91,38 @@ def _crashed(turn: Turn, error: Exception) -> Ending:
 
 
 async def store_rest(session: Session, turn: Turn, ending: Ending) -> None:
-    """Results for every open call, the closing row, the processes of the turn, the title, the lease."""
-    try:
-        await _store_rows(session, turn, ending)
-        if turn.started_at is not None and turn.rows_stored:
-            await turn_start.title_session(session, turn)
-    except HermesError as error:
-        log.error("turn %s: cannot store its end: %s", turn.turn_id, error)
-        ending.errors.append(error.message)
-        if isinstance(ending.outcome, Completed):
-            cause = getattr(error, "cause", "io")
-            text = ending.outcome.text
-            ending.outcome = Failed(error.message, f"session_persistence_failed:{cause}", text, retryable=True)
-            ending.exit_reason = "session_persistence_failed"
+    """Results for every open call, the closing row, the processes of the turn, the title, the lease.
+
+    Each step is tried whatever became of the one before; what failed is in the log and in the record.
+    """
+    error = await _failure(turn, ending, "its last rows", _store_rows, session, turn, ending)
+    if error is not None and isinstance(ending.outcome, Completed):
+        text = ending.outcome.text
+        code = f"session_persistence_failed:{getattr(error, 'cause', 'io')}"
+        ending.outcome = Failed(ending.errors[-1], code, text, retryable=True)
+        ending.exit_reason = "session_persistence_failed"
+    if error is None and turn.started_at is not None and turn.rows_stored:
+        await _failure(turn, ending, "its title", turn_start.title_session, session, turn)
     if isinstance(ending.outcome, Cancelled) and turn.prompt.owns_processes:
-        await session.processes.stop_turn(turn.turn_id)
+        await _failure(turn, ending, "the end of its processes", session.processes.stop_turn, turn.turn_id)
     if turn.holds_lease:
         turn.holds_lease = False
-        try:
-            await session.services.store.release_lease(session.key, session.services.owner)
-        except HermesError as error:
-            log.warning("cannot release the turn lease of %s: %s", session.key, error)
+        store, owner = session.services.store, session.services.owner
+        await _failure(turn, ending, "the release of its lease", store.release_lease, session.key, owner)
+
+
+async def _failure(
+    turn: Turn, ending: Ending, what: str, fn: Callable[[Unpack[Ts]], Awaitable[object]], *args: Unpack[Ts]
+) -> Exception | None:
+    """Take one step of the end; returns what went wrong with it, after noting it."""
+    result = await contained(f"turn {turn.turn_id}: {what}", fn, *args, log=False)
+    if not isinstance(result, Crash):
+        return None
+    error = result.error
+    known = isinstance(error, HermesError)
+    log.error("turn %s: %s: %s", turn.turn_id, what, error, exc_info=None if known else error)
+    ending.errors.append(error.message if isinstance(error, HermesError) else f"{what}: an error in the server")
+    return error
 
 
 async def _store_rows(session: Session, turn: Turn, ending: Ending) -> None:
@@ -112,8 +130,8 @@ async def _store_rows(session: Session, turn: Turn, ending: Ending) -> None:
         return
     reason = ending.outcome.reason if isinstance(ending.outcome, Cancelled) else None
     if turn.batch is not None:
-        batch, turn.batch = turn.batch, None
-        await batch.close_cancelled(reason)
+        await turn.batch.close_cancelled(reason)
+        turn.batch = None
     turn.progress.end_unanswered_call()
     rows = session.rows[session.rows_before_turn :]
     closing: list[Row] = []
@@ -157,6 +175,10 @@ def conclude(session: Session, turn: Turn, ending: Ending, *, in_time: bool) -> 
         log.error("turn %s: the last rows could not be stored within %g s", turn.turn_id, STORE_WITHIN)
         ending.errors.append("the last rows could not be stored in time")
     session.requests.withdraw("interrupted", turn_id=turn.turn_id)
+    if turn.batch is not None:
+        # Its results could not be stored; whoever saw the calls begin sees them end.
+        turn.batch.announce_unstored(turn.scope.reason)
+        turn.batch = None
     record = build_record(session, turn, ending)
     was_started = turn.started_at is not None
     told = False
@@ -273,7 +295,8 @@ async def close_stored(session: Session, reason: CancelReason) -> None:
     word = {Cause.SHUTDOWN: "tui_shutdown", Cause.SESSION_CLOSED: reason.text or "tui_close"}.get(
         reason.cause, "agent_close"
     )
-    try:
-        await session.services.store.update_session(session.key, ended_at=session.services.clock(), end_reason=word)
-    except HermesError as error:
-        log.warning("cannot mark session %s as ended: %s", session.key, error)
+    store, now = session.services.store, session.services.clock()
+    mark = functools.partial(store.update_session, session.key, ended_at=now, end_reason=word)
+    result = await contained(f"the end of session {session.key}", mark, log=False)
+    if isinstance(result, Crash):
+        log.warning("cannot mark session %s as ended: %s", session.key, result.error)
