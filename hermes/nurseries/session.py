@@ -29,6 +29,7 @@ from hermes.messages import Prompt, RewindIntent, Row
 from hermes.nurseries import turn_end, turn_start
 from hermes.nurseries.background_process import BackgroundProcess
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS, Attachment, OpenRequests
+from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.interrupt import Interrupt
 from hermes.nurseries.scopes import ReasonScope
@@ -125,7 +126,7 @@ class Session:
                     self._nursery = nursery
                     while self._not_yet_started:
                         fn, args, name = self._not_yet_started.popleft()
-                        nursery.start_soon(fn, *args, name=name)
+                        nursery.start_soon(self._child, fn, args, name, name=name)
                     await trio.sleep_forever()
         finally:
             self._nursery = None
@@ -145,7 +146,12 @@ class Session:
         if self._nursery is None:
             self._not_yet_started.append((fn, args, name))
         else:
-            self._nursery.start_soon(fn, *args, name=name)
+            self._nursery.start_soon(self._child, fn, args, name, name=name)
+
+    async def _child(self, fn: Callable[..., Any], args: tuple[Any, ...], name: str) -> None:
+        """A crash of ours in one child closes the session, told as that; nothing above it notices."""
+        if isinstance(await contained(name, fn, *args), Crash):
+            self.cancel(CancelReason(Cause.SESSION_CLOSED, "an error in the server"))
 
     async def start_background_process(self, process: BackgroundProcess, name: str) -> None:
         """Start a background process below the session. Raises ``SpawnFailed`` or ``Overloaded``."""
@@ -254,6 +260,9 @@ class Session:
         """Give the session a title. Raises ``TitleTaken`` or ``InvalidValue``; before it is stored, memory only."""
         if self.is_stored:
             await self.services.store.update_session(self.key, title=title, title_source=source)
+            stored = await self.services.store.get_session(self.key)
+            # As it was stored: cleaned, and numbered if a title of ours was taken.
+            title = (stored.title if stored is not None else None) or title
         self.stored = replace(self.stored, title=title, title_source=source)
         self.scope.name = title
         self.announce_info()

@@ -14,10 +14,17 @@ import trio
 
 from hermes.agent.ports import StoredSession
 from hermes.agent.stored_views import latest_todos, unfinished_turn
-from hermes.errors import Draining, HermesError, Overloaded, SessionNotFound, StoredSessionNotFound
+from hermes.errors import (
+    Draining,
+    HermesError,
+    Overloaded,
+    SessionNotFound,
+    StoredSessionNotFound,
+    StoreUnavailable,
+)
 from hermes.events import ApprovalsCancelled, SessionReclaimed
 from hermes.messages import Row
-from hermes.nurseries.containment import contained
+from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
@@ -139,17 +146,25 @@ class SessionRegistry:
     async def _load(self, key: str, pending: Settlement[Session | HermesError]) -> None:
         """In a task of the registry, so that a requester who leaves does not take the others' answer along."""
         try:
-            stored = await self.services.store.get_session(key)
-            if stored is None:
-                raise StoredSessionNotFound
-            rows = await self.services.store.load_rows(key)
-            live = self.by_key(key)
-            pending.settle(live if live is not None else self._bring_to_life(stored, rows, is_stored=True))
-        except HermesError as error:
-            pending.settle(error)
+            result = await contained(f"load {key}", self._load_now, key, log=False)
+            if not isinstance(result, Crash):
+                pending.settle(result)
+            elif isinstance(result.error, HermesError):
+                pending.settle(result.error)
+            else:
+                log.error("session %s cannot be loaded", key, exc_info=result.error)
+                pending.settle(StoreUnavailable("the stored session cannot be read; the server's log says why"))
         finally:
             self._loading.pop(key, None)
             pending.settle(Draining())
+
+    async def _load_now(self, key: str) -> Session:
+        stored = await self.services.store.get_session(key)
+        if stored is None:
+            raise StoredSessionNotFound
+        rows = await self.services.store.load_rows(key)
+        live = self.by_key(key)
+        return live if live is not None else self._bring_to_life(stored, rows, is_stored=True)
 
     def _bring_to_life(self, stored: StoredSession, rows: Sequence[Row], *, is_stored: bool = False) -> Session:
         if self._draining or self._nursery is None:
@@ -215,13 +230,12 @@ class SessionRegistry:
     def _make_room(self) -> None:
         """At the bound the least recently used idle session goes; ``Overloaded`` if there is none."""
         bound = self.services.settings().limits.max_sessions
-        while len(self._by_runtime) >= bound:
-            evictable = [session for session in self.live() if self._evictable(session)]
+        while len(live := self.live()) >= bound:
+            evictable = [session for session in live if self._evictable(session)]
             if not evictable:
                 raise Overloaded(f"{bound} sessions are live already; close one first")
             victim = min(evictable, key=lambda session: session.last_active)
             self._reclaim(victim, "lru_evict")
-            self._by_runtime.pop(victim.runtime_id, None)
 
     def _evictable(self, session: Session) -> bool:
         return not (session.slot.taken or session.requests.attached or len(session.requests) or session.has_work)
