@@ -164,6 +164,12 @@ class SessionClosing(Conflict):
     default_message = "session is closing"
 
 
+class WorkStopped(Conflict):
+    """What the caller waited for was stopped before it was done; nothing durable has changed."""
+
+    default_message = "stopped before it was done"
+
+
 class NothingToBranch(Conflict):
     default_message = "the session has no history yet"
 
@@ -264,6 +270,12 @@ class CommandFailed(HermesError):
 
 class ProviderNotConfigured(Unavailable):
     default_message = "no model provider is configured"
+
+
+class TurnFailed(HermesError):
+    """A turn that somebody waited for has failed; ``data`` says how (surfaces that answer with the end of a turn)."""
+
+    default_message = "the turn failed"
 
 
 # --- model providers: never raised to a client, becomes a turn's outcome --------------------------------------------

@@ -6,7 +6,7 @@ The grammar of a stored history is agent-core §1.3 (TL-5).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -163,6 +163,8 @@ class Prompt:
     history: tuple[Row, ...] | None = None
     limits: TurnLimits = TurnLimits()
     owns_processes: bool = False
+    load_api_content: Callable[[], Awaitable[Content]] | None = None
+    """Reads ``api_content`` when the turn begins (files the prompt names), so that neither a surface nor a cancel waits."""
     asks_here: bool = False
     """This submitter itself can answer questions through its own channel (an HTTP run); others rely on attachments."""
 

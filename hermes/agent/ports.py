@@ -173,6 +173,14 @@ class ModelGateway(Protocol):
 
     def auxiliary(self, current: ResolvedModel) -> ResolvedModel: ...
 
+    def default_provider(self) -> str:
+        """The provider of a session that names none. Raises ``ProviderNotConfigured``."""
+        ...
+
+    def has_credentials(self, provider: str) -> bool: ...
+
+    def authenticated_providers(self) -> frozenset[str]: ...
+
 
 # --- the turn, as the loop sees it -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -35,6 +36,9 @@ PROCESS_NOTE_CHARS = 4000
 async def begin(session: Session, turn: Turn) -> None:
     """Take the lease and make the prompt durable. Raises what refuses the prompt; then nothing durable has changed."""
     store = session.services.store
+    if turn.prompt.load_api_content is not None:
+        content = await turn.prompt.load_api_content()
+        turn.prompt = replace(turn.prompt, api_content=content, load_api_content=None)
     await ensure_stored(session)
     ttl = turn.settings.limits.lease_ttl
     version = await store.acquire_lease(session.key, session.services.owner, ttl=ttl)

@@ -102,6 +102,7 @@ TABLE: Final[Mapping[type[e.HermesError], Row]] = {
     e.ProviderNotConfigured: _server(SERVER_ERROR, 503, "provider_not_configured", ACP_AUTH_REQUIRED),
     e.ProviderError: Row(SERVER_ERROR, INTERNAL_ERROR, 502, "agent_error", "server_error"),
     e.CommandFailed: _server(5030, 500, None),
+    e.TurnFailed: _server(SERVER_ERROR, 502, "agent_error"),
 }
 
 METHOD_CODES: Final[Mapping[str, Mapping[type[e.HermesError], int]]] = {

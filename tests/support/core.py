@@ -120,6 +120,15 @@ class OneModel:
     def auxiliary(self, current: ResolvedModel) -> ResolvedModel:
         return current
 
+    def default_provider(self) -> str:
+        return "custom"
+
+    def has_credentials(self, provider: str) -> bool:
+        return True
+
+    def authenticated_providers(self) -> frozenset[str]:
+        return frozenset({"custom"})
+
 
 @dataclass
 class PlainTool:

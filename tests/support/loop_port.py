@@ -99,6 +99,15 @@ class ScriptedModel:
     def auxiliary(self, current: ResolvedModel) -> ResolvedModel:
         return current
 
+    def default_provider(self) -> str:
+        return "custom"
+
+    def has_credentials(self, provider: str) -> bool:
+        return True
+
+    def authenticated_providers(self) -> frozenset[str]:
+        return frozenset({"custom"})
+
     def next_step(self, request: ModelRequest) -> Say:
         self.requests.append(request)
         check_request(WireFormat.CHAT, chat_body(request))

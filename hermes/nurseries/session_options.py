@@ -1,0 +1,114 @@
+"""What a client may change of an idle or running session: mode, model, directory; and emptying its history.
+
+Stored with the session first, then true in memory and told, with no wait between. A session that is not stored yet is
+changed in memory only; it is stored with the change at its first prompt.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from typing import Any
+
+from hermes.agent.ports import ResolvedModel
+from hermes.errors import InvalidValue, ProviderNotConfigured, SessionBusy
+from hermes.events import HistoryRewound
+from hermes.messages import RewindIntent
+from hermes.nurseries import turn_start
+from hermes.nurseries.session import Session
+
+log = logging.getLogger(__name__)
+
+MODES = ("default", "accept_edits", "dont_ask")
+EDIT_PERMISSION = "edit_permission"
+"""Key in the session's memory that the edit tools read (``approval_gate.approve_edit``)."""
+
+
+async def change(session: Session, **columns: Any) -> None:
+    """Set columns of the session's row, in the store and in memory."""
+    if session.is_stored:
+        await session.services.store.update_session(session.key, **columns)
+    session.stored = replace(session.stored, **columns)
+
+
+async def set_mode(session: Session, mode: str) -> None:
+    """Which edits pass without a question; holds from the next edit on. Raises ``InvalidValue``."""
+    if mode not in MODES:
+        raise InvalidValue(f"unknown mode {mode}; there are {', '.join(MODES)}")
+    config = {**session.stored.model_config, "mode": mode}
+    # Before the store is asked: the next edit of a running turn must see it.
+    session.memory.extras[EDIT_PERMISSION] = mode
+    await change(session, model_config=config)
+    session.announce_info()
+
+
+def restore_mode(session: Session) -> str:
+    """Make the stored mode hold for this life of the session."""
+    mode = str(session.stored.model_config.get("mode", MODES[0]))
+    mode = mode if mode in MODES else MODES[0]
+    session.memory.extras[EDIT_PERMISSION] = mode
+    return mode
+
+
+async def switch_model(session: Session, name: str, provider: str | None = None) -> ResolvedModel:
+    """Use another model from the next turn on, in this session only.
+
+    ``name`` is bare, or ``provider:model``; a bare one is looked for at the session's provider first. Raises
+    ``SessionBusy``, ``ModelNotServed``, ``InvalidValue``; then nothing has changed.
+    """
+    if session.slot.taken:
+        raise SessionBusy("a turn is running; switch the model when it has ended")
+    models = session.services.models
+    try:
+        resolved = await models.resolve(name, provider)
+        models.provider_for(resolved)
+    except ProviderNotConfigured as error:
+        raise InvalidValue(error.message, data={"model": name}) from None
+    if session.slot.taken:
+        raise SessionBusy("a turn is running; switch the model when it has ended")
+    await change(session, model=resolved.model, provider=resolved.provider)
+    session.resolved = resolved
+    session.pinned_prompt = None
+    session.announce_info()
+    return resolved
+
+
+async def move(session: Session, cwd: str) -> None:
+    """The session works in another directory from now on: tools, relative paths, project files."""
+    if os.path.normpath(cwd) == os.path.normpath(session.memory.cwd):
+        return
+    session.memory.cwd = cwd
+    session.memory.file_reads.clear()
+    session.pinned_prompt = None
+    await change(session, cwd=cwd)
+    session.announce_info()
+
+
+async def reopen(session: Session) -> None:
+    """A session that had ended is in use again."""
+    if session.stored.ended_at is not None:
+        await change(session, ended_at=None, end_reason=None)
+
+
+async def empty(session: Session) -> int:
+    """Archive the whole history; returns how many rows went. Raises ``SessionBusy`` and the store's errors."""
+    if session.slot.taken:
+        raise SessionBusy
+    prompts = [row for row in session.rows if row.role == "user" and row.row_id is not None]
+    if not prompts:
+        return 0
+    session.slot.held = "reset"
+    try:
+        intent = RewindIntent(row_id=prompts[0].row_id, confirm_empty=True)
+        result = await session.services.store.rewind(session.key, intent, (), expected_version=session.history_version)
+        session.history_version = result.history_version
+        removed = tuple(row.row_id for row in result.removed if row.row_id is not None)
+        session.rows[:] = [row for row in session.rows if row.row_id not in removed]
+        session.last_prompt_tokens = 0
+        turn_start.forget_removed(session)
+        session.emit(HistoryRewound(removed, result.survivors))
+    finally:
+        session.slot.held = None
+        session.start_next_queued()
+    return len(removed)

@@ -1,0 +1,1 @@
+"""The Agent Client Protocol: editors drive sessions over one pair of pipes."""

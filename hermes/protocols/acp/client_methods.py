@@ -1,0 +1,75 @@
+"""The client's own file system and terminals, as capabilities of its sessions (``session.client_tools``).
+
+A tool asks for one by the method's name and gets None where the client has none, answers with an error, or does not
+answer in time: then the tool does the work itself. A client that is silent never holds a turn up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from hermes.nurseries.session import Session
+from hermes.nurseries.settlement import Settlement
+from hermes.protocols.acp.schemas import ClientCapabilities
+from hermes.protocols.rpc.dispatcher import RpcConnection
+from hermes.protocols.wire.peer import Reply
+
+logger = logging.getLogger(__name__)
+
+FILE_WITHIN: Final = 5.0
+TERMINAL_WITHIN: Final = 10.0
+
+# Method → (the capability that offers it, seconds it may take; None: as long as the call that asks lives).
+METHODS: Final[Mapping[str, tuple[Callable[[ClientCapabilities], bool], float | None]]] = {
+    "fs/read_text_file": (lambda client: client.read_text_file, FILE_WITHIN),
+    "fs/write_text_file": (lambda client: client.write_text_file, FILE_WITHIN),
+    "terminal/create": (lambda client: client.terminal, TERMINAL_WITHIN),
+    "terminal/output": (lambda client: client.terminal, TERMINAL_WITHIN),
+    "terminal/wait_for_exit": (lambda client: client.terminal, None),
+    "terminal/kill": (lambda client: client.terminal, TERMINAL_WITHIN),
+    "terminal/release": (lambda client: client.terminal, TERMINAL_WITHIN),
+}
+
+Ask = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
+
+
+def offer_client_tools(session: Session, connection: RpcConnection[Any], client: ClientCapabilities) -> None:
+    """Give the session what the client announced, and nothing else."""
+    for method, (offered, within) in METHODS.items():
+        session.client_tools.pop(method, None)
+        if offered(client):
+            session.client_tools[method] = _asker(session, connection, method, within)
+
+
+def _asker(session: Session, connection: RpcConnection[Any], method: str, within: float | None) -> Ask:
+    async def ask(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        request_id = session.services.ids("client")
+        answer: Settlement[Reply] = Settlement()
+        whole = {"sessionId": session.key, **params}
+        if not connection.ask(request_id, method, whole, lambda reply: _settle(answer, reply)):
+            return None
+        try:
+            await answer.wait_at_most(float("inf") if within is None else within)
+        finally:
+            if not answer.settled:
+                connection.withdraw(request_id)
+                connection.notify("$/cancel_request", {"requestId": request_id})
+        return _result(method, answer.value)
+
+    return ask
+
+
+def _settle(answer: Settlement[Reply], reply: Reply) -> None:
+    answer.settle(reply)
+
+
+def _result(method: str, reply: Reply | None) -> Mapping[str, Any] | None:
+    if reply is None:
+        logger.warning("the client did not answer %s in time", method)
+        return None
+    if reply.error is not None:
+        logger.info("the client refused %s: %s", method, reply.error.message)
+        return None
+    return reply.result if isinstance(reply.result, Mapping) else {}

@@ -1,0 +1,248 @@
+"""One session as one connection shows it: the pump of its updates, the prompts that wait for their end, its questions.
+
+A prompt is answered from the event stream: when the pump meets the end of its turn, everything of the turn has been
+queued, the answer is queued next, and only then the pump goes on. So the order on the wire is right by construction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from hermes.errors import HermesError
+from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent, TurnEnded, TurnRefused, TurnStopping
+from hermes.messages import Prompt
+from hermes.nurseries.client_requests import Attachment
+from hermes.nurseries.event_log import Lagged, LogClosed, LogEntry
+from hermes.nurseries.session import Session
+from hermes.nurseries.settlement import Settlement
+from hermes.nurseries.turn_slot import Submission
+from hermes.outcomes import CancelReason, Cause, TurnRecord
+from hermes.protocols.acp.permissions import choice_of, permission_params
+from hermes.protocols.acp.prompt_end import CANCELLED, prompt_result
+from hermes.protocols.acp.schemas import ClientCapabilities, SessionPromptResult
+from hermes.protocols.acp.updates import Translator
+from hermes.protocols.rpc.dispatcher import RpcConnection
+from hermes.protocols.wire.peer import Reply
+
+logger = logging.getLogger(__name__)
+
+BATCH = 512
+PATIENCE = 0.02
+"""Seconds that the pump waits for a client that reads slowly, so that deltas pile up and become fewer frames. It then
+goes on whatever the client does: a cursor that waits longer would fall out of the session's log."""
+
+NOT_SHOWN = 4404
+"""Code of a client's error that would mean "not shown here"; no editor sends it."""
+
+
+class PendingPrompt:
+    """A ``session/prompt`` that is not answered yet."""
+
+    def __init__(self, submission: Submission, session: Session, forget: Callable[[PendingPrompt], None]) -> None:
+        self.submission = submission
+        self.at_once = submission.status == "streaming"
+        self._session = session
+        self._forget = forget
+        self._end: Settlement[tuple[TurnRecord, bool] | None] = Settlement()
+        self.left: Settlement[None] = Settlement()
+        """Filled when the answer is on its way, or nobody waits for it any more."""
+
+    @property
+    def turn_id(self) -> str | None:
+        turn = self.submission.turn.value
+        return None if turn is None else turn.turn_id
+
+    def end(self, record: TurnRecord | None, *, stop_was_accepted: bool = False) -> None:
+        self._end.settle(None if record is None else (record, stop_was_accepted))
+
+    def cancel(self) -> None:
+        """What ``$/cancel_request`` for the prompt does: stop its turn, or take it out of the queue."""
+        turn = self.submission.turn.value
+        if turn is not None:
+            turn.cancel(CancelReason(Cause.USER_INTERRUPT))
+        else:
+            self._session.slot.drop(self.submission)
+
+    async def wait(self) -> SessionPromptResult:
+        """The answer. Raises the error that refused the prompt, or that its turn ended with.
+
+        ``left`` is filled before this returns; the frame is queued before anybody who waits for it is scheduled.
+        """
+        try:
+            if await self.submission.wait_turn() is None:
+                return CANCELLED
+            accepted = await self.submission.accepted.wait()
+            if isinstance(accepted, HermesError):
+                raise accepted
+            end = await self._end.wait()
+            if end is None:
+                return CANCELLED
+            record, stop_was_accepted = end
+            return prompt_result(record, stop_was_accepted=stop_was_accepted)
+        finally:
+            self._forget(self)
+            self.left.settle(None)
+
+
+class SessionView:
+    """Parameters: ``options`` and ``commands``, the present lists for the client."""
+
+    def __init__(
+        self,
+        session: Session,
+        connection: RpcConnection[Any],
+        *,
+        capabilities: Callable[[], ClientCapabilities],
+        options: Callable[[Session], list[dict[str, Any]]],
+        commands: Callable[[], list[dict[str, Any]]],
+    ) -> None:
+        self.session = session
+        self.ended = trio.Event()
+        self._connection = connection
+        self._capabilities = capabilities
+        self._options = options
+        self._commands = commands
+        self._pending: list[PendingPrompt] = []
+        self._asked: set[str] = set()
+        self._stopping: set[str] = set()
+        self.started = False
+        self._subscription = session.log.subscribe()
+        self._translator = self._new_translator()
+        session.attach(Attachment(connection.name, lambda method: method == "approval", "acp"))
+
+    def _new_translator(self) -> Translator:
+        session = self.session
+        return Translator(
+            session.key,
+            info=session.info(),
+            capabilities=self._capabilities,
+            options=lambda: self._options(session),
+            commands=self._commands,
+            own_turn=self._is_own_turn,
+        )
+
+    def start(self) -> None:
+        """Begin to send updates, from the moment the view was made. Questions that are open are asked here too."""
+        if self.started:
+            return
+        self.started = True
+        for request in self.session.requests.open_requests(method="approval"):
+            self._ask(ClientRequestOpened(request.turn_id, request.request_id, request.question, request.approval_id))
+        self._connection.start_companion(self._pump, name=f"updates of {self.session.key}")
+
+    def rewind(self, seq: int) -> bool:
+        """Before a replay: the updates shall begin behind this event. False when they have begun already; then the
+        client asked again for what it sees."""
+        if self.started:
+            return False
+        self._subscription = self.session.log.subscribe(seq)
+        self._translator = self._new_translator()
+        return True
+
+    def submit(self, prompt: Prompt) -> PendingPrompt:
+        """Hand a prompt to the session; synchronous, so prompts and cancels take effect in the order of their frames.
+
+        Raises what refuses it."""
+        submission = self.session.submit_nowait(prompt)
+        pending = PendingPrompt(submission, self.session, self._pending.remove)
+        self._pending.append(pending)
+        return pending
+
+    @property
+    def waiting(self) -> int:
+        """Prompts that are not answered yet."""
+        return len(self._pending)
+
+    def detach(self) -> None:
+        self.session.detach(self._connection.name)
+
+    def _is_own_turn(self, turn_id: str) -> bool:
+        return any(pending.at_once and pending.turn_id == turn_id for pending in self._pending)
+
+    # --- the pump ----------------------------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._pass_on(await self._next())
+                except Lagged as lagged:
+                    logger.warning("session %s: the client is too slow, updates are lost", self.session.key)
+                    self._subscription = self.session.log.subscribe(lagged.oldest - 1)
+                    await self._answer_ended()
+        except LogClosed:
+            return
+        finally:
+            for pending in list(self._pending):
+                pending.end(None)
+            self.ended.set()
+
+    async def _next(self) -> list[LogEntry[SessionEvent]]:
+        entries = await self._subscription.next(BATCH)
+        with trio.move_on_after(PATIENCE):
+            await self._connection.wait_room()
+        return entries + self._subscription.next_nowait(BATCH)
+
+    async def _pass_on(self, entries: list[LogEntry[SessionEvent]]) -> None:
+        for entry in entries:
+            event = entry.event
+            for frame in self._translator.frames(event):
+                self._connection.send_frame(frame)
+            match event:
+                case ClientRequestOpened() if event.question.method == "approval":
+                    self._ask(event)
+                case ClientRequestClosed(request_id=request_id):
+                    self._withdraw(request_id)
+                case TurnStopping(turn_id=turn_id):
+                    self._stopping.add(turn_id)
+                case TurnEnded(turn_id=turn_id, record=record) | TurnRefused(turn_id=turn_id, record=record):
+                    await self._answer(turn_id, record)
+                case _:
+                    pass
+        for frame in self._translator.flush():
+            self._connection.send_frame(frame)
+
+    async def _answer(self, turn_id: str, record: TurnRecord) -> None:
+        stopped = turn_id in self._stopping
+        self._stopping.discard(turn_id)
+        for pending in [pending for pending in self._pending if pending.turn_id == turn_id]:
+            pending.end(record, stop_was_accepted=stopped)
+            await pending.left.wait()
+
+    async def _answer_ended(self) -> None:
+        """After a gap: the ends that fell into it."""
+        for pending in list(self._pending):
+            turn = pending.submission.turn.value
+            record = None if turn is None else turn.ended.value
+            if record is not None:
+                await self._answer(record.turn_id, record)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def _ask(self, event: ClientRequestOpened) -> None:
+        question, request_id = event.question, event.request_id
+        if self.session.requests.get(request_id) is None or request_id in self._asked:
+            return
+        by, requests = self._connection.name, self.session.requests
+
+        def answered(reply: Reply) -> None:
+            self._asked.discard(request_id)
+            if reply.error is not None:
+                requests.answer_error(request_id, reply.error.code, by=by, declined_code=NOT_SHOWN)
+            else:
+                requests.answer_response(request_id, choice_of(question, reply.result), by=by)
+
+        self._asked.add(request_id)
+        params = permission_params(self.session.key, event, self._translator.cwd)
+        self._connection.ask(request_id, "session/request_permission", params, answered)
+
+    def _withdraw(self, request_id: str) -> None:
+        """Closed by something else than the client's answer: it need not be shown any more."""
+        if request_id in self._asked:
+            self._asked.discard(request_id)
+            self._connection.withdraw(request_id)
+            self._connection.notify("$/cancel_request", {"requestId": request_id})

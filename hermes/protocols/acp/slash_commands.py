@@ -1,0 +1,133 @@
+"""Slash commands that arrive as prompts, answered without a model call and where possible without network.
+
+A command is recognised when the whole prompt is text that begins with its name; any other ``/word`` goes to the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hermes import __version__
+from hermes.errors import HermesError
+from hermes.nurseries import session_options
+from hermes.nurseries.session import Session
+from hermes.nurseries.session_ready import list_tools
+from hermes.protocols.acp import offers
+from hermes.protocols.acp.content import text_block
+from hermes.protocols.acp.context import AcpContext
+from hermes.protocols.acp.prompt_end import END_TURN
+from hermes.protocols.acp.schemas import SessionPromptResult
+from hermes.protocols.acp.updates import MESSAGE, message_id
+from hermes.protocols.rpc.method_table import Awaiting
+
+NAMES: Final = frozenset(name for name, _, _ in offers.COMMANDS)
+BUSY: Final = "The session is busy: a turn is running. Cancel it, or wait until it has ended."
+
+Answer = str | SessionPromptResult | Awaiting[SessionPromptResult]
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    name: str
+    rest: str
+
+
+def slash_command(text: str | None) -> SlashCommand | None:
+    """The command a prompt is, or None."""
+    if text is None or not text.lstrip().startswith("/"):
+        return None
+    word, _, rest = text.strip()[1:].partition(" ")
+    word, newline, more = word.partition("\n")
+    name = word.lower()
+    return SlashCommand(name, (more + " " + rest if newline else rest).strip()) if name in NAMES else None
+
+
+def run_command(ctx: AcpContext, session: Session, command: SlashCommand) -> Answer:
+    """The answer to the prompt; a string is a prompt to be run in its place. Synchronous but for what must wait."""
+    match command.name:
+        case "model" if command.rest:
+            return _waiting(ctx, session, lambda: _switch(session, command.rest))
+        case "reset":
+            return _waiting(ctx, session, lambda: _reset(session))
+        case "compress":
+            return _waiting(ctx, session, lambda: _compress(session))
+        case "queue" if command.rest:
+            return command.rest
+        case "steer" if command.rest:
+            return _say(ctx, session, STEERED) if session.steer(command.rest) else command.rest
+        case "steer" | "queue":
+            return _say(ctx, session, f"Write what to do behind the command: /{command.name} TEXT")
+        case "model":
+            info = session.info()
+            return _say(ctx, session, f"Model: {info.model or 'none yet'}\nProvider: {info.provider or 'none yet'}")
+        case "tools":
+            return _say(ctx, session, _tools(session))
+        case "context":
+            return _say(ctx, session, _context(session))
+        case "version":
+            return _say(ctx, session, f"Hermes {__version__}")
+        case _:
+            return _say(ctx, session, _help())
+
+
+STEERED: Final = "The running turn will read this at its next step."
+
+
+def _say(ctx: AcpContext, session: Session, text: str) -> SessionPromptResult:
+    message = message_id(session.key, "command", session.services.ids("command"))
+    ctx.update(session, {"sessionUpdate": MESSAGE, "messageId": message, "content": text_block(text)})
+    ctx.tell_usage(session)
+    return END_TURN
+
+
+def _waiting(ctx: AcpContext, session: Session, work: Callable[[], Awaitable[str]]) -> Answer:
+    if session.slot.taken:
+        return _say(ctx, session, BUSY)
+
+    async def run() -> SessionPromptResult:
+        try:
+            text = await work()
+        except HermesError as error:
+            text = error.message
+        return _say(ctx, session, text)
+
+    return Awaiting(run)
+
+
+async def _switch(session: Session, name: str) -> str:
+    provider = session.info().provider or None
+    resolved = await session_options.switch_model(session, name, provider if ":" not in name else None)
+    return f"Model: {resolved.model}\nProvider: {resolved.provider}"
+
+
+async def _reset(session: Session) -> str:
+    removed = await session_options.empty(session)
+    return "The conversation starts anew." if removed else "There was nothing to forget."
+
+
+async def _compress(session: Session) -> str:
+    return "ok"
+
+
+def _tools(session: Session) -> str:
+    list_tools(session)
+    toolsets = session.info().tools
+    lines = [f"- {toolset}: {', '.join(sorted(names))}" for toolset, names in sorted(toolsets.items())]
+    return "\n".join(["Tools of this session:", *lines]) if lines else "This session has no tools."
+
+
+def _context(session: Session) -> str:
+    info = session.info()
+    used, size = info.context_used, info.context_max
+    share = f" ({100 * used // size} %)" if used and size else ""
+    return (
+        f"Context: {used if used is not None else 0} of {size or 'an unknown number of'} tokens{share}\n"
+        f"Messages: {info.message_count}\nDirectory: {info.cwd}"
+    )
+
+
+def _help() -> str:
+    rows = [f"- /{name}{f' {hint}' if hint else ''}: {text}" for name, text, hint in offers.COMMANDS]
+    return "\n".join(["Commands:", *rows])

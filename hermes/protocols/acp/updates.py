@@ -1,0 +1,314 @@
+"""Domain events to ``session/update`` frames: one translator per session and connection.
+
+It turns an ordered stream of events into an ordered stream of frames and knows three things besides: which message is
+being written, which calls are open, and which facts of the session the client has been told. A delta is a template and
+one encoded string; deltas that have piled up become one frame. Frames are not kept in the log entries: a process has
+one client on its pipes, so nothing would ever be encoded twice.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from hermes.events import (
+    ClientRequestClosed,
+    ClientRequestOpened,
+    CommandsChanged,
+    HistoryCompressed,
+    InterimText,
+    Notice,
+    ReasoningAvailable,
+    ReasoningDelta,
+    SessionEvent,
+    SessionInfo,
+    SessionInfoChanged,
+    SessionTitled,
+    StatusUpdate,
+    SubagentProgress,
+    TextDelta,
+    TodoUpdated,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnRefused,
+    TurnStarted,
+    UsageUpdated,
+)
+from hermes.messages import Answered
+from hermes.outcomes import Completed, Failed, TurnRecord, Usage
+from hermes.protocols.acp import tool_calls
+from hermes.protocols.acp.content import content_blocks, text_block
+from hermes.protocols.acp.schemas import ClientCapabilities
+from hermes.protocols.wire.json_codec import encode
+from hermes.protocols.wire.jsonrpc import build_notification
+
+MESSAGE: Final = "agent_message_chunk"
+THOUGHT: Final = "agent_thought_chunk"
+USER: Final = "user_message_chunk"
+_NOTICE_LEVELS: Final[Mapping[str, str]] = {"warn": "warning", "warning": "warning", "error": "error"}
+_IDS: Final = uuid.UUID("6f1c0c0e-2f43-5d0e-9d6c-6b1d0a5c9b11")
+
+
+def message_id(*parts: object) -> str:
+    """The id of a message: the same for the same parts, never that of another message."""
+    return str(uuid.uuid5(_IDS, "\0".join(map(str, parts))))
+
+
+def update_frame(session_id: str, update: Mapping[str, Any]) -> bytes:
+    return build_notification("session/update", {"sessionId": session_id, "update": update})
+
+
+@lru_cache(maxsize=16)
+def _chunk_template(session_id: str, kind: str, message: str) -> bytes:
+    update = {"sessionUpdate": kind, "messageId": message, "content": {"type": "text", "text": ""}}
+    frame = update_frame(session_id, update)
+    assert frame.endswith(_CHUNK_END)
+    return frame[: -len(_CHUNK_END)]
+
+
+_CHUNK_END: Final = b'""}}}}'
+
+
+def chunk_frame(session_id: str, kind: str, message: str, text: str) -> bytes:
+    """A text chunk: what a turn sends most, so the frame around the text is made once per message."""
+    return _chunk_template(session_id, kind, message) + encode(text) + _CHUNK_END[2:]
+
+
+class Translator:
+    """Turns the events of one session into frames for one client.
+
+    Parameters: ``options``, the present complete list of config options, for when one of them has changed;
+    ``commands``, the list of slash commands; ``own_turn``, whether a turn was asked for by this client and began at
+    once, so that the client shows its text already.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        info: SessionInfo,
+        capabilities: Callable[[], ClientCapabilities],
+        options: Callable[[], list[dict[str, Any]]],
+        commands: Callable[[], list[dict[str, Any]]],
+        own_turn: Callable[[str], bool],
+    ) -> None:
+        self.session_id = session_id
+        self._capabilities = capabilities
+        self._options = options
+        self._commands = commands
+        self._own_turn = own_turn
+        self._told = info
+        self._turn_id = ""
+        self._message = 0
+        self._kind: str | None = None
+        self._buffer: list[str] = []
+        self._said: list[str] = []
+        self._thought = False
+        self._open_calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._asking: dict[str, str] = {}
+        self._compactions = 0
+        self._title_told = info.title
+
+    @property
+    def cwd(self) -> str:
+        return self._told.cwd
+
+    def frames(self, event: SessionEvent) -> Iterator[bytes]:
+        """The frames that tell of this event, in order; text may be held back until ``flush``."""
+        if type(event) is TextDelta:
+            yield from self._text(MESSAGE, event.text)
+            return
+        if type(event) is ReasoningDelta:
+            self._thought = True
+            yield from self._text(THOUGHT, event.text)
+            return
+        updates = list(self._updates(event))
+        if updates:
+            yield from self.flush()
+        for update in updates:
+            yield update_frame(self.session_id, update)
+
+    def flush(self) -> Iterator[bytes]:
+        """What is held back."""
+        if self._buffer:
+            text = "".join(self._buffer)
+            self._buffer.clear()
+            assert self._kind is not None
+            yield chunk_frame(self.session_id, self._kind, self._message_id(), text)
+
+    # --- text --------------------------------------------------------------------------------------------------------
+
+    def _text(self, kind: str, text: str) -> Iterator[bytes]:
+        if kind != self._kind:
+            yield from self.flush()
+            self._message += 1
+            self._kind = kind
+            # The blank line that separates it from the message before is for those who join deltas.
+            text = text.removeprefix("\n\n") if kind == MESSAGE and self._said else text
+        if text:
+            self._buffer.append(text)
+            if kind == MESSAGE:
+                self._said.append(text)
+
+    def _message_id(self) -> str:
+        return message_id(self.session_id, self._turn_id, self._message)
+
+    def _whole_message(self, kind: str, text: str) -> dict[str, Any]:
+        self._message += 1
+        self._kind = None
+        if kind == MESSAGE:
+            self._said.append(text)
+        return {"sessionUpdate": kind, "messageId": self._message_id(), "content": text_block(text)}
+
+    # --- everything else ---------------------------------------------------------------------------------------------
+
+    def _updates(self, event: SessionEvent) -> Iterator[dict[str, Any]]:
+        match event:
+            case TurnStarted():
+                yield from self._turn_started(event)
+            case InterimText(text=text, already_streamed=False) if text.strip():
+                yield self._whole_message(MESSAGE, text)
+            case ReasoningAvailable(text=text):
+                if not self._thought and text.strip():
+                    yield self._whole_message(THOUGHT, text)
+                self._thought = False
+            case ToolStarted() | ToolProgress() | ToolEnded() | SubagentProgress():
+                yield from self._tool(event)
+            case ClientRequestOpened(request_id=request_id, question=question):
+                if question.tool_call_id is not None:
+                    self._asking[request_id] = question.tool_call_id
+            case ClientRequestClosed():
+                yield from self._answered(event)
+            case TodoUpdated(todos=todos):
+                yield tool_calls.plan(todos)
+            case UsageUpdated():
+                yield from usage_update(event.usage, event.context_used, event.context_max)
+            case SessionInfoChanged(info=info):
+                yield from self._info(info)
+            case SessionTitled(title=title):
+                yield from self._title(title)
+            case CommandsChanged():
+                yield {"sessionUpdate": "available_commands_update", "availableCommands": self._commands()}
+            case HistoryCompressed():
+                yield from self._compressed(event)
+            case Notice(text=str(text), level=level) | StatusUpdate(text=text, kind=level):
+                yield from self._notice(text, level)
+            case TurnEnded(record=record) | TurnRefused(record=record):
+                yield from self._turn_ended(record)
+            case _:
+                # Status lines, risks, background output: this protocol has no form for them.
+                return
+
+    def _turn_started(self, event: TurnStarted) -> Iterator[dict[str, Any]]:
+        self._turn_id = event.turn_id
+        self._message = 0
+        self._kind = None
+        self._said.clear()
+        self._thought = False
+        if self._own_turn(event.turn_id):
+            return
+        metadata = event.display_metadata or {}
+        shown = metadata.get("display_text") or event.user_text
+        row = event.prompt_row
+        blocks = [text_block(str(shown))] if row is None or "display_text" in metadata else content_blocks(row.content)
+        message = message_id(self.session_id, event.turn_id, "user")
+        for block in blocks:
+            yield {"sessionUpdate": USER, "messageId": message, "content": block}
+
+    def _tool(self, event: ToolStarted | ToolProgress | ToolEnded | SubagentProgress) -> Iterator[dict[str, Any]]:
+        self._kind = None
+        match event:
+            case ToolStarted(call_id=call_id, name=name, args=args):
+                self._open_calls[call_id] = (name, args)
+                shows_edit = self._told.mode == "default"
+                yield tool_calls.started_call(call_id, name, args, self.cwd, shows_edit=shows_edit)
+                yield tool_calls.status_change(call_id, "in_progress")
+            case ToolProgress(call_id=call_id, name=name, preview=preview):
+                if call_id in self._open_calls:
+                    yield tool_calls.progress(call_id, name, self._open_calls[call_id][1], preview)
+            case ToolEnded(call_id=call_id, name=name, args=args, result=result):
+                self._open_calls.pop(call_id, None)
+                yield tool_calls.ended_call(call_id, name, args, result, self.cwd)
+            case SubagentProgress(kind=kind, payload=payload):
+                call_id, text = str(payload.get("tool_call_id") or ""), payload.get("text") or payload.get("goal")
+                if call_id in self._open_calls and isinstance(text, str) and kind != "complete":
+                    name, args = self._open_calls[call_id]
+                    yield tool_calls.progress(call_id, name, args, f"{kind}: {text}")
+
+    def _answered(self, event: ClientRequestClosed) -> Iterator[dict[str, Any]]:
+        """The question showed the call as pending; consent means that it goes on."""
+        call_id = self._asking.pop(event.request_id, None)
+        answer = event.answer
+        if isinstance(answer, Answered) and answer.value.get("choice") != "deny" and call_id in self._open_calls:
+            yield tool_calls.status_change(str(call_id), "in_progress")
+
+    def _info(self, info: SessionInfo) -> Iterator[dict[str, Any]]:
+        told, self._told = self._told, info
+        yield from self._title(info.title)
+        if info.mode != told.mode:
+            yield {"sessionUpdate": "current_mode_update", "currentModeId": info.mode}
+        if (info.mode, info.model, info.provider) != (told.mode, told.model, told.provider) and told.model:
+            yield {"sessionUpdate": "config_option_update", "configOptions": self._options()}
+
+    def _title(self, title: str | None) -> Iterator[dict[str, Any]]:
+        if title == self._title_told:
+            return
+        self._title_told = title
+        now = datetime.now(UTC).isoformat()
+        yield {"sessionUpdate": "session_info_update", "title": title, "updatedAt": now}
+
+    def _compressed(self, event: HistoryCompressed) -> Iterator[dict[str, Any]]:
+        if not self._capabilities().compaction:
+            return
+        self._compactions += 1
+        summary = f"{event.before_messages} messages became {event.after_messages}."
+        yield {
+            "sessionUpdate": "compaction_update",
+            "compactionId": message_id(self.session_id, self._turn_id, "compaction", self._compactions),
+            "status": "completed",
+            "summary": [text_block(summary)],
+        }
+
+    def _notice(self, text: str, level: str) -> Iterator[dict[str, Any]]:
+        if text.strip() and self._capabilities().notices:
+            title, _, rest = text.strip().partition("\n")
+            notice = {"sessionUpdate": "notice", "severity": _NOTICE_LEVELS.get(level, "info"), "title": title}
+            yield {**notice, "description": rest.strip()} if rest.strip() else notice
+
+    def _turn_ended(self, record: TurnRecord) -> Iterator[dict[str, Any]]:
+        for call_id in self._open_calls:
+            yield tool_calls.status_change(call_id, "failed")
+        self._open_calls.clear()
+        text = closing_text(record)
+        if text and text.strip() not in "".join(self._said):
+            yield self._whole_message(MESSAGE, text)
+        self._kind = None
+        self._said.clear()
+
+
+def closing_text(record: TurnRecord) -> str | None:
+    """What a turn says at its end if it has not been said while it ran. A stopped turn says nothing more."""
+    match record.outcome:
+        case Completed(text=text):
+            return text
+        case Failed(text=text, error=error, failure_reason=reason, incomplete=incomplete):
+            if incomplete:
+                return text or error
+            return error if reason == "content_policy_blocked" else text
+        case _:
+            return None
+
+
+def usage_update(usage: Usage, used: int | None, size: int | None) -> Iterator[dict[str, Any]]:
+    """Nothing where the window is not known: a zero would be a claim."""
+    if used is None or not size:
+        return
+    update: dict[str, Any] = {"sessionUpdate": "usage_update", "used": max(0, used), "size": size}
+    if usage.cost_usd is not None:
+        update["cost"] = {"amount": usage.cost_usd, "currency": "USD"}
+    yield update
