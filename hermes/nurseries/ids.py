@@ -23,7 +23,13 @@ def random_ids(clock: Callable[[], float] = time.time) -> Callable[[str], str]:
                 return f"srq-{secrets.token_hex(6)}"
             case "proc":
                 return f"proc_{secrets.token_hex(6)}"
-            case "run" | "chatcmpl" | "resp" | "msg" | "rs" | "fc":
+            case "chatcmpl":
+                return f"chatcmpl-{secrets.token_hex(15)[:29]}"
+            case "resp":
+                return f"resp_{secrets.token_hex(14)}"
+            case "api_session":
+                return f"api_{int(clock())}_{secrets.token_hex(4)}"
+            case "run" | "msg" | "rs" | "fc" | "fco":
                 return f"{kind}_{secrets.token_hex(16)}"
             case _:
                 return f"{kind}_{secrets.token_hex(4)}"

@@ -24,7 +24,7 @@ from hermes.nurseries.event_log import EventLog, LogClosed
 from hermes.nurseries.run import JOURNAL_EVENTS, Run, RunFrame, RunRequest, RunWire, dropped_reason
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
-from hermes.outcomes import Cause, RunStatus
+from hermes.outcomes import Cause, RunStatus, TurnRecord
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class RunRegistry:
         self._finished: OrderedDict[str, tuple[str, dict[str, Any]]] = OrderedDict()
         self._reserved = 0
         self._nursery: trio.Nursery | None = None
+        self.on_end: list[Callable[[Run, TurnRecord], None]] = []
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the followers until cancelled."""
@@ -78,6 +79,11 @@ class RunRegistry:
     def active(self) -> int:
         """Runs that hold a slot: admitted or live."""
         return self._reserved + len(self._live)
+
+    @property
+    def finished(self) -> int:
+        """Runs that have ended and are remembered in memory."""
+        return len(self._finished)
 
     def live(self) -> Sequence[Run]:
         return list(self._live.values())
@@ -240,6 +246,8 @@ class RunRegistry:
             self._finished.popitem(last=False)
         with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
             await self._store_status(run)
+            for hook in self.on_end:
+                hook(run, record)
             if run.journaled:
                 name, members = self.wire.terminal(run, record)
                 frame = run.next_frame(name, members)

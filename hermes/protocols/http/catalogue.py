@@ -1,0 +1,275 @@
+"""What this server is and offers: health, models, capabilities, the model menu, tools (api-server §1.9 to 1.11, §6)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from os import getpid
+from typing import Any, Protocol, runtime_checkable
+
+import trio
+
+from hermes.errors import HermesError
+from hermes.nurseries.run import JOURNAL_EVENTS
+from hermes.protocols.error_table import HttpRefusal
+from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply
+from hermes.protocols.http.metrics import CONTENT_TYPE
+
+PLATFORM = "hermes-agent"
+OPTIONS_WITHIN = 30.0
+ON = (
+    *("chat_completions", "chat_completions_streaming", "responses_api", "responses_streaming", "run_submission"),
+    *("run_status", "run_events_sse", "run_stop", "run_steer", "run_approval_response", "tool_progress_events"),
+    *("approval_events", "session_resources", "model_options", "session_chat", "session_chat_streaming"),
+    *("session_fork", "session_model_lock", "reasoning_streaming", "skills_api"),
+)
+OFF = ("admin_config_rw", "jobs_admin", "memory_write_api", "audio_api", "realtime_voice")
+FEATURE_ROUTES = {
+    "responses_api": "responses",
+    "responses_streaming": "responses",
+    "session_resources": "sessions",
+    "model_options": "model_options",
+    "session_chat": "session_chat",
+    "session_chat_streaming": "session_chat_stream",
+    "session_fork": "session_fork",
+    "session_model_lock": "session_model_lock",
+    "skills_api": "skills",
+}
+
+
+@runtime_checkable
+class ModelMenu(Protocol):
+    """A model gateway that can show what may be chosen (api-server §6.2)."""
+
+    async def options(self, *, refresh: bool, include_unconfigured: bool) -> dict[str, Any]: ...
+
+
+# --- health ----------------------------------------------------------------------------------------------------------
+
+
+async def health(call: Call) -> Reply:
+    """Cheap, without a key, also while draining."""
+    await trio.lowlevel.checkpoint()
+    return json_reply({"status": "ok", "platform": PLATFORM, "version": call.api.options.version})
+
+
+async def health_detailed(call: Call) -> Reply:
+    """Always 200; the verdict is inside. No paths, values or credentials."""
+    api = call.api
+    draining = api.tree.draining.is_set()
+    state = "draining" if draining else "running"
+    checks = await _checks(api, state)
+    verdict = "ok" if all(check["status"] == "ok" for check in checks.values()) else "degraded"
+    metrics = _metrics(api)
+    now = api.services.clock()
+    body = {
+        "status": verdict,
+        "readiness": {"status": verdict, "checks": checks},
+        "platform": PLATFORM,
+        "version": api.options.version,
+        "gateway_state": state,
+        "platforms": {"api_server": {"state": state, "error_code": None, "error_message": None, "metrics": metrics}},
+        "api_server": metrics,
+        "metrics_today": metrics["metrics_today"],
+        "last_heartbeat": metrics["last_heartbeat"],
+        "active_agents": sum(session.running for session in api.tree.registry.live()),
+        "gateway_busy": api.runs.active > 0,
+        "gateway_drainable": True,
+        "exit_reason": None,
+        "updated_at": rfc3339(now),
+        "pid": getpid(),
+        "tree": api.tree.snapshot(),
+    }
+    return json_reply(body)
+
+
+def rfc3339(seconds: float | None) -> str | None:
+    return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _metrics(api: Api) -> dict[str, Any]:
+    return {
+        "host": api.options.host,
+        "port": api.options.port,
+        "active_runs": api.runs.active,
+        "stored_runs": api.runs.finished,
+        "last_request_at": rfc3339(api.metrics.last_request_at),
+        "last_heartbeat": rfc3339(api.services.clock()),
+        "metrics_today": api.metrics.today(),
+    }
+
+
+async def _checks(api: Api, state: str) -> dict[str, dict[str, Any]]:
+    store = "ok"
+    try:
+        await api.services.store.get_meta("health")
+    except HermesError:
+        store = "error"
+    model = "ok"
+    try:
+        resolved = await api.services.models.resolve(None, None)
+        api.services.models.provider_for(resolved)
+    except HermesError:
+        model = "unconfigured"
+    disk: dict[str, Any] = {"status": "unknown"}
+    try:
+        used = shutil.disk_usage(api.services.home)
+        percent = round(100 * used.used / max(used.total, 1), 1)
+        disk = {"status": "ok" if percent < 98 else "full", "used_percent": percent, "free_bytes": used.free}
+    except OSError:
+        disk = {"status": "unknown"}
+    queued = sum(len(session.slot.queued) for session in api.tree.registry.live())
+    return {
+        "state_db": {"status": store},
+        "session_store": {"status": store},
+        "config": {"status": "ok"},
+        "model": {"status": model},
+        "disk": disk,
+        "gateway": {"status": "ok", "state": state, "connected_platforms": 1, "platforms": ["api_server"]},
+        "background_queues": {
+            "status": "ok",
+            "active_api_runs": api.runs.active,
+            "process_completions": queued,
+            "active_delegations": sum(len(session.side_work) for session in api.tree.registry.live()),
+        },
+    }
+
+
+async def metrics(call: Call) -> Reply:
+    await trio.lowlevel.checkpoint()
+    api = call.api
+    text = api.metrics.exposition(active=api.runs.active, nodes=len(api.services.tree))
+    return Reply(200, text, content_type=CONTENT_TYPE)
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def _model_objects(api: Api) -> list[dict[str, Any]]:
+    created = int(api.tree.started_at)
+    own = api.model_id
+
+    def entry(name: str, root: str, parent: str | None) -> dict[str, Any]:
+        members = {"id": name, "object": "model", "created": created, "owned_by": "hermes"}
+        return {**members, "permission": [], "root": root, "parent": parent}
+
+    routes = [
+        entry(alias, str(route["model"]), own)
+        for alias, route in api.server.model_routes.items()
+        if route.get("model") and alias != own
+    ]
+    return [entry(own, own, None), *routes]
+
+
+async def models(call: Call) -> Reply:
+    """Never asks a provider: frontends poll this."""
+    await trio.lowlevel.checkpoint()
+    return json_reply({"object": "list", "data": _model_objects(call.api)})
+
+
+async def model(call: Call) -> Reply:
+    await trio.lowlevel.checkpoint()
+    for entry in _model_objects(call.api):
+        if entry["id"] == call.path["model_id"]:
+            return json_reply(entry)
+    raise HttpRefusal("model_not_found", f"the model {call.path['model_id']!r} does not exist", param="model")
+
+
+async def model_options(call: Call) -> Reply:
+    """The same menu as the gateway's ``model.options``."""
+    gateway = call.api.services.models
+    unconfigured = boolish(call.query.get("include_unconfigured"), default=True)
+    if not isinstance(gateway, ModelMenu):
+        return json_reply(await _current_only(call.api))
+    try:
+        with trio.fail_after(OPTIONS_WITHIN):
+            refresh = boolish(call.query.get("refresh"))
+            menu = await gateway.options(refresh=refresh, include_unconfigured=unconfigured)
+    except trio.TooSlowError:
+        raise HttpRefusal("model_options_failed", "the model list could not be built in time") from None
+    return json_reply(menu)
+
+
+async def _current_only(api: Api) -> dict[str, Any]:
+    resolved = await api.services.models.resolve(None, None)
+    row = {
+        "slug": resolved.provider,
+        "name": resolved.provider,
+        "is_current": True,
+        "is_user_defined": resolved.provider.startswith("custom"),
+        "models": [resolved.model],
+        "total_models": 1,
+        "source": "configured-current",
+        "authenticated": True,
+        "featured_models": [],
+        "capabilities": {resolved.model: {"fast": False, "reasoning": True}},
+    }
+    return {"model": resolved.model, "provider": resolved.provider, "providers": [row]}
+
+
+# --- capabilities ----------------------------------------------------------------------------------------------------
+
+
+async def capabilities(call: Call) -> Reply:
+    """A flag is true only where a route stands behind it."""
+    await trio.lowlevel.checkpoint()
+    api = call.api
+    named = {route.name: route for route in api.routes if route.name is not None}
+    features: dict[str, Any] = {name: FEATURE_ROUTES.get(name, "health") in named for name in ON}
+    features |= dict.fromkeys(OFF, False)
+    features |= {
+        "session_continuity_header": "X-Hermes-Session-Id",
+        "session_key_header": "X-Hermes-Session-Key",
+        "runs_idempotency": {"supported": True, "durable": True, "retention_seconds": 86_400},
+        "cors": bool(api.server.cors_origins),
+        "run_events_replay": {
+            "header": "Last-Event-ID",
+            "query": ["after", "last_seq"],
+            "retained_events": JOURNAL_EVENTS,
+            "durable": True,
+        },
+        "on_disconnect": {"header": "X-Hermes-On-Disconnect", "values": ["cancel", "continue"]},
+        "live_tree": "tree" in named,
+    }
+    body = {
+        "object": "hermes.api_server.capabilities",
+        "platform": PLATFORM,
+        "model": api.model_id,
+        "auth": {"type": "bearer", "required": True},
+        "runtime": {
+            "mode": "server_agent",
+            "tool_execution": "server",
+            "split_runtime": False,
+            "description": "The agent and its tools run on the server; the client sends text and reads events.",
+        },
+        "features": features,
+        "endpoints": {name: {"method": route.method, "path": route.path} for name, route in named.items()},
+    }
+    return json_reply(body)
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+async def toolsets(call: Call) -> Reply:
+    """The tools that a session made over HTTP would have, by toolset."""
+    await trio.lowlevel.checkpoint()
+    grouped: dict[str, list[str]] = {}
+    for name, toolset in _tool_names(call.api):
+        grouped.setdefault(toolset, []).append(name)
+    data = [
+        {"name": name, "label": name, "description": "", "enabled": True, "configured": True, "tools": sorted(tools)}
+        for name, tools in sorted(grouped.items())
+    ]
+    return json_reply({"object": "list", "platform": "api_server", "data": data})
+
+
+def _tool_names(api: Api) -> Sequence[tuple[str, str]]:
+    for session in api.tree.registry.live():
+        tools = api.services.build_tools(
+            session, allow_clarify=False, depth=0, answers=lambda _method: False, pinned=None, extra=()
+        )
+        found = [(name, tools.find(name)) for name in tools.names()]
+        return [(name, tool.flags.toolset) for name, tool in found if tool is not None]
+    return ()

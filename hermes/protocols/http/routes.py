@@ -1,0 +1,38 @@
+"""The route table: every route of the HTTP surface, once. Capabilities, OpenAPI and the application read it."""
+
+from __future__ import annotations
+
+from hermes.protocols.http import catalogue, chat_completions, runs, tree_routes
+from hermes.protocols.http.call import Route
+
+UNSUPPORTED = ("/v1/embeddings", "/v1/completions", "/v1/audio", "/v1/images", "/v1/files", "/v1/threads")
+"""OpenAI endpoints that this server does not have, and says so."""
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/health", catalogue.health, "Is the server up", "health", public=True),
+    Route("GET", "/v1/health", catalogue.health, "Is the server up", public=True),
+    Route("GET", "/health/detailed", catalogue.health_detailed, "Readiness, load and the live tree", "health_detailed"),
+    Route("GET", "/metrics", catalogue.metrics, "Counters for Prometheus"),
+    Route("GET", "/v1/models", catalogue.models, "Model ids", "models"),
+    Route("GET", "/v1/models/{model_id}", catalogue.model, "One model id"),
+    Route("GET", "/v1/capabilities", catalogue.capabilities, "What this server can do", "capabilities"),
+    Route("GET", "/api/model/options", catalogue.model_options, "Providers and models to choose from", "model_options"),
+    Route("GET", "/v1/toolsets", catalogue.toolsets, "Tools by toolset", "toolsets"),
+    Route(
+        "POST",
+        "/v1/chat/completions",
+        chat_completions.create_chat_completion,
+        "Run a turn, the OpenAI way",
+        "chat_completions",
+        streams=True,
+    ),
+    Route("POST", "/v1/runs", runs.create_run, "Start a run", "runs", status=202),
+    Route("GET", "/v1/runs/{run_id}", runs.get_run, "The status of a run", "run_status"),
+    Route("GET", "/v1/runs/{run_id}/events", runs.run_events, "The events of a run", "run_events", streams=True),
+    Route("POST", "/v1/runs/{run_id}/approval", runs.approve_run, "Answer an approval", "run_approval"),
+    Route("POST", "/v1/runs/{run_id}/clarify", runs.clarify_run, "Answer a clarification", "run_clarify"),
+    Route("POST", "/v1/runs/{run_id}/steer", runs.steer_run, "Say something to a running turn", "run_steer"),
+    Route("POST", "/v1/runs/{run_id}/stop", runs.stop_run, "Stop a run", "run_stop"),
+    Route("GET", "/v1/tree", tree_routes.tree, "The live tree", "tree", streams=True),
+    Route("DELETE", "/v1/tree/{node_id}", tree_routes.cancel_node, "Cancel one node of the tree", "tree_cancel"),
+)

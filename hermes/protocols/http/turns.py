@@ -1,0 +1,293 @@
+"""From a request to a turn: the session, the model, the disconnect policy, and the run that carries it.
+
+Shared by every route that starts a turn. A request never is the turn: it starts a run, and owns only the right to end
+it when its client goes away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import trio
+
+from hermes.agent.ports import ResolvedModel
+from hermes.errors import (
+    HermesError,
+    InvalidValue,
+    ModelNotServed,
+    ProviderNotConfigured,
+    SessionClosing,
+    StoredSessionNotFound,
+)
+from hermes.messages import Row, TurnLimits
+from hermes.nurseries.run import Run, RunRequest
+from hermes.nurseries.runs import Admission
+from hermes.nurseries.session import Session
+from hermes.outcomes import TurnRecord
+from hermes.protocols.error_table import HttpRefusal
+from hermes.protocols.http.call import Api, Call
+
+SESSION_KEY_RECORD = "session_key"
+SOURCE = "api_server"
+MAX_ID = 256
+EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"})
+CATALOG_WITHIN = 2.0
+TRIES = 3
+
+
+@runtime_checkable
+class ModelLister(Protocol):
+    """A model gateway that can list what an endpoint serves."""
+
+    async def served_models(self, provider: str, *, refresh: bool = False) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """What a request chose. ``model`` and ``provider`` are for the prompt (None: the session's), ``shown`` is echoed,
+    ``runs`` is the model that will run."""
+
+    shown: str
+    runs: str
+    model: str | None = None
+    provider: str | None = None
+    options: Mapping[str, Any] | None = None
+    source: str = "global"
+    requested: Mapping[str, str] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        return {"model": self.shown, "route_source": self.source, "requested": dict(self.requested)}
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+def check_session_id(value: Any, code: str = "invalid_session_id") -> str:
+    """A session id that may be a key: text, not path-like, no control characters. Raises ``HttpRefusal``."""
+    bad = not isinstance(value, str) or not value.strip() or len(value) > MAX_ID
+    if not bad:
+        bad = any(ord(c) < 32 or ord(c) == 127 for c in value) or ".." in value or "/" in value or "\\" in value
+    if bad:
+        raise HttpRefusal(code, f"a session id is text of at most {MAX_ID} characters, and no path", param="session_id")
+    text: str = value.strip()
+    return text
+
+
+async def open_session(api: Api, key: str, principal: str, *, model: str | None = None) -> Session:
+    """The live session of this id; loaded, or made and stored if there is none. Another principal's is not there."""
+    registry = api.tree.registry
+    try:
+        session = await registry.resume(key)
+    except StoredSessionNotFound:
+        # Looked up again in the same breath: another request may have made it meanwhile.
+        session = registry.by_key(key) or registry.create(
+            source=SOURCE, cwd=api.options.cwd, key=key, principal=principal
+        )
+        session.parks = True
+        await session.ensure_stored()
+    check_owner(session.stored.principal, principal)
+    session.parks = True
+    return session
+
+
+def check_owner(owner: str | None, principal: str) -> None:
+    if owner is not None and owner != principal:
+        raise StoredSessionNotFound("session not found")
+
+
+def session_key_id(principal: str, key: str) -> str:
+    return hashlib.sha256(f"{principal}\0{key}".encode()).hexdigest()
+
+
+async def session_of_key(api: Api, principal: str, key: str | None) -> str | None:
+    """The last session of a named conversation (``X-Hermes-Session-Key``)."""
+    if key is None:
+        return None
+    record = await api.services.store.get_record(SESSION_KEY_RECORD, session_key_id(principal, key))
+    return None if record is None else str(record["session_id"])
+
+
+async def remember_session_key(api: Api, principal: str, key: str | None, session_id: str) -> None:
+    if key is not None:
+        value = {"session_id": session_id}
+        store = api.services.store
+        await store.put_record(SESSION_KEY_RECORD, session_key_id(principal, key), value, owner=principal)
+
+
+# --- model choice ----------------------------------------------------------------------------------------------------
+
+
+def _text_member(body: Mapping[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise HttpRefusal("invalid_request", f"{name} must be a string", param=name)
+    return value.strip() or None
+
+
+async def choose_model(
+    call: Call, body: Mapping[str, Any], *, bare: bool, session: Session | None = None
+) -> ModelChoice:
+    """The model of this request (api-server §6.5). ``bare``: a model without provider is always meant.
+
+    Otherwise it is honoured when it names something that is served, and is a mere label if not: frontends send names
+    they were built with. Raises ``HttpRefusal`` and ``ModelNotServed``.
+    """
+    api = call.api
+    model, provider = _text_member(body, "model"), _text_member(body, "provider")
+    requested = {"provider": provider or "", "model": model or ""}
+    shown = model or api.model_id
+    source = "global"
+    route = api.server.model_routes.get(model) if model else None
+    if route is not None:
+        _check_route(model or "", route, provider)
+        model, provider, source = str(route["model"]), route.get("provider") or None, "model_routes"
+    elif model == api.model_id:
+        model = None
+    if route is None and (model or provider):
+        source = "raw_request"
+        if model and not provider and not bare and not await _is_served(api, model):
+            model, source = None, "global"
+    resolved = await _resolve(api, model, provider, session)
+    if not model and not provider and session is not None and session.stored.model:
+        source = "session_model_lock" if session.stored.model_config.get("model_lock") else "session_model"
+    options = model_options(body)
+    return ModelChoice(shown, resolved.model, model, provider, options or None, source, requested)
+
+
+def _check_route(alias: str, route: Mapping[str, Any], provider: str | None) -> None:
+    if not provider:
+        return
+    pinned = route.get("provider")
+    if route.get("api_key") or (pinned and pinned != provider):
+        raise HttpRefusal("model_route_conflict", f"{alias} is served by its own provider", param="provider")
+
+
+async def _is_served(api: Api, model: str) -> bool:
+    if not api.server.direct_model_requests:
+        return False
+    models = api.services.models
+    try:
+        resolved = await models.resolve(model, None)
+        if resolved.model != model or not resolved.provider.startswith("custom") or not isinstance(models, ModelLister):
+            return not resolved.demo
+        served: Sequence[Any] = ()
+        with trio.move_on_after(CATALOG_WITHIN):
+            served = await models.served_models(resolved.provider)
+        return any(getattr(entry, "id", entry) == model for entry in served)
+    except HermesError:
+        return False
+
+
+async def _resolve(api: Api, model: str | None, provider: str | None, session: Session | None) -> ResolvedModel:
+    """Refuse now what the turn would fail on: the status can still say it."""
+    if model is None and provider is None and session is not None:
+        model, provider = session.stored.model, session.stored.provider
+    try:
+        resolved = await api.services.models.resolve(model, provider)
+        api.services.models.provider_for(resolved)
+    except InvalidValue as error:
+        raise HttpRefusal("invalid_provider", error.message, param="provider") from None
+    except ProviderNotConfigured as error:
+        if provider is None:
+            raise
+        raise HttpRefusal("provider_auth_failed", error.message, param="provider") from None
+    except ModelNotServed:
+        raise
+    return resolved
+
+
+def model_options(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Request-scoped options (api-server §6.6); what is unknown is ignored."""
+    options: dict[str, Any] = {}
+    given = body.get("model_options")
+    given = given if isinstance(given, dict) else {}
+    reasoning = given.get("reasoning")
+    reasoning = reasoning if isinstance(reasoning, dict) else {}
+    own = body.get("reasoning")
+    effort = (
+        reasoning.get("effort")
+        or given.get("reasoning_effort")
+        or body.get("reasoning_effort")
+        or (own.get("effort") if isinstance(own, dict) else None)
+    )
+    if reasoning.get("enabled") is False:
+        effort = "none"
+    if isinstance(effort, str) and effort.lower() in EFFORTS:
+        options["reasoning_effort"] = effort.lower()
+    tier = given.get("service_tier")
+    if isinstance(tier, str) and tier:
+        options["service_tier"] = tier
+    elif given.get("fast") is True:
+        options["service_tier"] = "priority"
+    return options
+
+
+def limits_of(body: Mapping[str, Any]) -> TurnLimits:
+    """Deadlines and budgets that the caller sets. Raises ``HttpRefusal``."""
+    values: dict[str, Any] = {}
+    for name, whole in (
+        ("deadline_s", False),
+        ("max_iterations", True),
+        ("max_tokens_total", True),
+        ("max_cost_usd", False),
+    ):
+        value = body.get(name)
+        if value is None:
+            continue
+        number = isinstance(value, int) or (isinstance(value, float) and not whole)
+        if isinstance(value, bool) or not number or not value > 0:
+            raise HttpRefusal("invalid_limits", f"{name} must be a positive number", param=name)
+        values[name] = value
+    return TurnLimits(**values)
+
+
+# --- starting --------------------------------------------------------------------------------------------------------
+
+
+def cancels_on_disconnect(call: Call, *, default: bool) -> bool:
+    """Whether the client takes the turn along when it goes (decisions, "disconnect policy")."""
+    word = call.headers.get("x-hermes-on-disconnect", "").strip().lower()
+    if not word:
+        word = call.api.server.on_disconnect or ("cancel" if default else "continue")
+    if word not in ("cancel", "continue"):
+        raise HttpRefusal("invalid_request", "X-Hermes-On-Disconnect must be cancel or continue")
+    return word == "cancel"
+
+
+async def start_run(call: Call, admission: Admission, key: str, request: RunRequest, *, owned: bool) -> Run:
+    """Submit the prompt to the session of this id and, if a turn starts at once, wait until it is durable.
+
+    Raises what refuses it. ``owned``: the run ends when the client of this request goes away.
+    """
+    for _ in range(TRIES):
+        session = await open_session(call.api, key, call.principal)
+        try:
+            run = admission.start(session, request)
+        except SessionClosing:
+            # Closed between the look-up and the submit: what comes next is a new life of the same session.
+            await session.wait_closed()
+            continue
+        if owned:
+            call.work.runs.append(run)
+        call.api.metrics.turn_started(request.kind)
+        if run.submission.status == "streaming":
+            await run.submission.wait_accepted()
+        return run
+    raise SessionClosing
+
+
+def rows_of(run: Run, record: TurnRecord) -> list[Row]:
+    """The rows that this turn stored, its prompt left out."""
+    wanted = set(record.row_ids) - {record.user_row_id}
+    return [row for row in run.session.rows if row.row_id in wanted]
+
+
+def reasoning_of(run: Run, record: TurnRecord) -> str:
+    """The turn's reasoning, its blocks joined by a blank line."""
+    blocks = [row.reasoning or row.reasoning_content for row in rows_of(run, record) if row.role == "assistant"]
+    return "\n\n".join(block for block in blocks if block)
