@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -65,6 +65,21 @@ class ProxySettings:
     http: str | None = None
     https: str | None = None
     no_proxy: tuple[str, ...] = ()
+
+    @classmethod
+    def from_variables(cls, variables: Mapping[str, str]) -> ProxySettings:
+        """``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY``, ``NO_PROXY`` of a mapping, in either case; lower case wins.
+
+        SOCKS proxies of ``ALL_PROXY`` are left out, because they cannot be spoken to.
+        """
+
+        def value(name: str) -> str | None:
+            return variables.get(name) or variables.get(name.upper()) or None
+
+        every = value("all_proxy")
+        every = every if every is not None and every.startswith("http://") else None
+        exceptions = tuple(entry.strip() for entry in (value("no_proxy") or "").split(",") if entry.strip())
+        return cls(value("http_proxy") or every, value("https_proxy") or every, exceptions)
 
     def proxy_for(self, scheme: str, host: str) -> str | None:
         for entry in self.no_proxy:

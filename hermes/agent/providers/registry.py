@@ -128,13 +128,20 @@ class Models:
         """Raises ``ProviderNotConfigured``, ``ModelNotServed``, ``InvalidValue``; ``ProviderError`` if an endpoint has
         to be asked for its model and does not answer."""
         source = "request" if model or provider else "global"
+        own, own_provider = self._configured_pair()
         name, wanted = self._split(model, provider)
+        if name is None and wanted is None:
+            name, wanted = own, own_provider
+        elif wanted is None and own is not None:
+            # A bare name is meant for the provider a session has anyway; the guard below says if that cannot be.
+            wanted = self.default_provider()
         chosen = self.choose_provider(name, wanted)
         if chosen == DEMO:
             return demo_model()
         endpoint = self._endpoint(chosen)
-        own_default = wanted is None or chosen == self.default_provider()
-        name = name or (self._settings.default if own_default else None) or self._default_of(chosen)
+        if name is None:
+            name = own if chosen == self.choose_provider(own, own_provider) else None
+        name = name or self._default_of(chosen)
         if name is None:
             name = await self._first_served(endpoint)
         check_served(name, chosen)
@@ -170,7 +177,11 @@ class Models:
         if current.demo or model is None:
             return current
         try:
-            return self._describe(model, self._endpoint(provider), "auxiliary")
+            endpoint = self._endpoint(provider)
+            if settings.auxiliary_model is None and row is not None and endpoint.host != row.host:
+                # A moved endpoint need not serve the small model of the row.
+                return current
+            return self._describe(model, endpoint, "auxiliary")
         except (ProviderNotConfigured, InvalidValue):
             return current
 
@@ -178,7 +189,7 @@ class Models:
 
     def default_provider(self) -> str:
         """The provider of a session that names none. Raises ``ProviderNotConfigured``."""
-        return self.choose_provider(self._settings.default, None)
+        return self.choose_provider(*self._configured_pair())
 
     def configured(self) -> bool:
         """A real provider is there; the demonstration does not count."""
@@ -218,7 +229,7 @@ class Models:
             row for row in PROVIDER_ROWS if row.available and any(k in self._credentials for k in row.key_variables)
         ]
         if model:
-            usable.sort(key=lambda row: native_spelling(row.id, model) is None)
+            usable.sort(key=lambda row: _rank(row, model))
         if usable:
             return usable[0].id
         if self._custom:
@@ -226,6 +237,11 @@ class Models:
         return DEMO
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _configured_pair(self) -> tuple[str | None, str | None]:
+        """``model.default`` may name its provider too, where ``model.provider`` does not."""
+        provider = (self._settings.provider or "").strip()
+        return self._split(self._settings.default, None if provider.lower() in _AUTO else provider)
 
     def _split(self, model: str | None, provider: str | None) -> tuple[str | None, str | None]:
         """``provider:model`` and ``provider::model``; an Ollama tag stays, because its left side is no provider."""
@@ -426,6 +442,13 @@ class Models:
             cache_read_price=facts.cache_read_price,
             route_source=source,
         )
+
+
+def _rank(row: ProviderRow, model: str) -> int:
+    """Who lists the name comes first; a name without a vendor is the vendor's own before any aggregator's."""
+    if native_spelling(row.id, model) is None:
+        return 2
+    return 1 if row.aggregator and "/" not in model else 0
 
 
 def _is_fallback(spec: FallbackSpec, resolved: ResolvedModel) -> bool:

@@ -21,6 +21,8 @@ class _Slot:
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     announced: bool = False
+    renamed: bool = False
+    """The name came again behind whole arguments: the next argument piece belongs to another call."""
 
     @property
     def arguments(self) -> str:
@@ -49,6 +51,7 @@ class ToolCallSlots:
         if slot is None or self._begins_another(slot, given_id, given_name, text):
             if slot is not None:
                 self._announce(slot)
+                given_name = given_name or slot.name
             slot = _Slot(place)
             self._slots.append(slot)
             self._current[place] = slot
@@ -81,7 +84,10 @@ class ToolCallSlots:
             return bool(name)
         if call_id and slot.id == call_id:
             return False
-        return bool(name and text and slot.name and _is_whole(slot.arguments))
+        if not (name or (slot.renamed and text)) or not slot.name or not _is_whole(slot.arguments):
+            return False
+        slot.renamed = True
+        return bool(text) or name != slot.name
 
     def _announce(self, slot: _Slot) -> None:
         if not slot.announced and slot.name:

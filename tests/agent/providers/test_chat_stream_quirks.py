@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -19,7 +21,7 @@ def read(*payloads: object, done: bool = True) -> Reading:
     return reading
 
 
-def call(**fields: object) -> dict[str, object]:
+def call(**fields: Any) -> dict[str, object]:
     return delta(tool_calls=[fields])
 
 
@@ -31,7 +33,10 @@ MADE_UP = [made_up_call_id("t1:api:1", place) for place in range(3)]
 
 
 def test_a_call_without_index_goes_to_slot_zero() -> None:
-    pieces = [{"id": "a", "function": {"name": "f", "arguments": '{"x":'}}, {"function": {"arguments": "1}"}}]
+    pieces: list[dict[str, Any]] = [
+        {"id": "a", "function": {"name": "f", "arguments": '{"x":'}},
+        {"function": {"arguments": "1}"}},
+    ]
     assert calls_of(*(call(**piece) for piece in pieces)) == (ToolCall("a", "f", '{"x":1}'),)
 
 
@@ -52,6 +57,20 @@ def test_a_new_id_at_a_filled_index_is_a_new_call() -> None:
 def test_whole_calls_at_one_index_without_ids_are_two_calls() -> None:
     pieces = [call(index=0, function={"name": name, "arguments": '{"a":1}'}) for name in ("f", "g")]
     assert [(c.id, c.name) for c in calls_of(*pieces)] == [(MADE_UP[0], "f"), (MADE_UP[1], "g")]
+
+
+def test_calls_in_pieces_at_one_index_without_ids_are_two_calls() -> None:
+    pieces = [
+        call(index=0, function=function)
+        for name in ("f", "f", "g")
+        for function in ({"name": name, "arguments": ""}, {"arguments": '{"a":'}, {"arguments": "1}"})
+    ]
+    assert [(c.name, c.arguments) for c in calls_of(*pieces)] == [(name, '{"a":1}') for name in ("f", "f", "g")]
+
+
+def test_a_name_repeated_behind_whole_arguments_is_no_call() -> None:
+    pieces = [call(index=0, function={"name": "f", "arguments": text}) for text in ('{"a":', "1}", "")]
+    assert [(c.name, c.arguments) for c in calls_of(*pieces)] == [("f", '{"a":1}')]
 
 
 def test_the_same_id_for_two_calls_is_made_unique() -> None:

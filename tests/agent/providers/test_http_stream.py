@@ -362,6 +362,13 @@ def test_some_hosts_need_no_proxy(host: str, expected: str | None) -> None:
     assert ProxySettings(http="P", no_proxy=("*",)).proxy_for("http", host) is None
 
 
+def test_the_usual_variables_name_the_proxies() -> None:
+    named = {"HTTPS_PROXY": "http://s:1", "http_proxy": "http://p:1", "NO_PROXY": "a.example, .b.example"}
+    assert ProxySettings.from_variables(named) == ProxySettings("http://p:1", "http://s:1", ("a.example", ".b.example"))
+    assert ProxySettings.from_variables({"ALL_PROXY": "http://all:1"}) == ProxySettings("http://all:1", "http://all:1")
+    assert ProxySettings.from_variables({"all_proxy": "socks5://x:1"}) == ProxySettings()
+
+
 # --- TLS
 
 

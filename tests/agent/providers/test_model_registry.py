@@ -1,0 +1,264 @@
+"""Which endpoint and which key a model gets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+import trio
+
+from hermes.agent.ports import ResolvedModel
+from hermes.agent.providers.demo import DemoProvider
+from hermes.agent.providers.http_provider import HttpProvider
+from hermes.agent.providers.http_stream import HttpClient
+from hermes.agent.providers.local_servers import is_local_host
+from hermes.agent.providers.registry import CustomProvider, FallbackSpec, Models, ModelSettings
+from hermes.agent.providers.wire_format import Endpoint
+from hermes.errors import InvalidValue, ModelNotServed, ProviderNotConfigured
+from hermes.testing.fake_provider import FakeProvider
+from hermes.testing.script import Script
+
+LAB = CustomProvider("My Lab", "https://lab.example/v1", api_key="lab-key", default_model="m1", models={"m1": 9000})
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[HttpClient]:
+    shared = HttpClient()
+    yield shared
+    await shared.aclose()
+
+
+def models(client: HttpClient, keys: Mapping[str, str] | None = None, **more: Any) -> Models:
+    custom, fallbacks = more.pop("custom", ()), more.pop("fallbacks", ())
+    return Models(ModelSettings(**more), keys or {}, client, custom=custom, fallbacks=fallbacks)
+
+
+def endpoint_of(registry: Models, resolved: ResolvedModel) -> Endpoint:
+    provider = registry.provider_for(resolved)
+    assert isinstance(provider, HttpProvider)
+    return provider._endpoint
+
+
+async def chosen(
+    registry: Models, model: str | None = None, provider: str | None = None
+) -> tuple[str, str, str | None]:
+    resolved = await registry.resolve(model, provider)
+    endpoint = endpoint_of(registry, resolved)
+    return resolved.provider, resolved.model, endpoint.api_key
+
+
+ALL_KEYS = {"OPENROUTER_API_KEY": "or", "ANTHROPIC_API_KEY": "an", "OPENAI_API_KEY": "oa", "XAI_API_KEY": "xa"}
+
+
+async def test_with_nothing_configured_the_demonstration_answers(client: HttpClient) -> None:
+    registry = models(client)
+    resolved = await registry.resolve(None, None)
+    assert (resolved.provider, resolved.demo, registry.configured()) == ("demo", True, False)
+    assert isinstance(registry.provider_for(resolved), DemoProvider)
+    assert registry.auxiliary(resolved) == resolved
+
+
+async def test_none_switches_everything_off(client: HttpClient) -> None:
+    registry = models(client, ALL_KEYS, provider="none")
+    with pytest.raises(ProviderNotConfigured):
+        await registry.resolve(None, None)
+    assert not registry.configured()
+
+
+@pytest.mark.parametrize(
+    ("keys", "settings", "expected"),
+    [
+        ({"ANTHROPIC_API_KEY": "an"}, {}, ("anthropic", "claude-sonnet-4-6", "an")),
+        ({"ANTHROPIC_TOKEN": "tok"}, {}, ("anthropic", "claude-sonnet-4-6", "tok")),
+        ({"ANTHROPIC_API_KEY": "  an\n"}, {}, ("anthropic", "claude-sonnet-4-6", "an")),
+        (ALL_KEYS, {}, ("openrouter", "anthropic/claude-sonnet-4.6", "or")),
+        (ALL_KEYS, {"default": "gpt-5.2"}, ("openai-api", "gpt-5.2", "oa")),
+        (ALL_KEYS, {"default": "claude-opus-4.5"}, ("anthropic", "claude-opus-4-5", "an")),
+        (ALL_KEYS, {"default": "xai:grok-4"}, ("xai", "grok-4", "xa")),
+        (ALL_KEYS, {"provider": "openai"}, ("openai-api", "gpt-5.5", "oa")),
+        (ALL_KEYS, {"provider": "grok", "default": "grok-4"}, ("xai", "grok-4", "xa")),
+        (ALL_KEYS, {"provider": "auto", "default": "grok-4"}, ("xai", "grok-4", "xa")),
+        ({}, {"base_url": "http://127.0.0.1:9/v1", "default": "m"}, ("custom", "m", "no-key-required")),
+        (ALL_KEYS, {"base_url": "http://127.0.0.1:9/v1", "default": "m"}, ("custom", "m", "no-key-required")),
+        ({}, {"base_url": "https://x.example/v1", "default": "m", "api_key": "k"}, ("custom", "m", "k")),
+        (ALL_KEYS, {"base_url": "https://api.openai.com/v1", "default": "m"}, ("custom", "m", "oa")),
+        ({}, {"provider": "anthropic", "api_key": "cfg"}, ("anthropic", "claude-sonnet-4-6", "cfg")),
+        (
+            {"OPENAI_API_KEY": "oa", "OPENAI_BASE_URL": "https://proxy.example/v1"},
+            {"provider": "openai"},
+            ("openai-api", "gpt-5.5", "oa"),
+        ),
+        ({}, {"provider": "lmstudio", "default": "m"}, ("lmstudio", "m", "no-key-required")),
+        ({}, {"custom": (LAB,)}, ("custom:my-lab", "m1", "lab-key")),
+        ({}, {"custom": (LAB,), "provider": "custom:my_lab"}, ("custom:my-lab", "m1", "lab-key")),
+        ({}, {"custom": (LAB,), "provider": "My Lab"}, ("custom:my-lab", "m1", "lab-key")),
+    ],
+)
+async def test_settings_and_keys_choose(
+    keys: dict[str, str], settings: dict[str, Any], expected: tuple[str, str, str], client: HttpClient
+) -> None:
+    custom_window = {"context_length": 8000} if "base_url" in settings or settings.get("provider") == "lmstudio" else {}
+    registry = models(client, keys, **settings, **custom_window)
+    assert await chosen(registry) == expected
+    assert registry.configured()
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "expected"),
+    [
+        ("claude-opus-4-5", "anthropic", ("anthropic", "claude-opus-4-5")),
+        ("anthropic:claude-opus-4.5", None, ("anthropic", "claude-opus-4-5")),
+        ("openrouter::openai/gpt-5.2", None, ("openrouter", "openai/gpt-5.2")),
+        ("custom:my lab:m9", None, ("custom:my-lab", "m9")),
+        ("my-lab:m9", None, ("custom:my-lab", "m9")),
+        ("qwen3:8b", None, ("openrouter", "qwen3:8b")),
+        ("gpt-5.2", None, ("openrouter", "openai/gpt-5.2")),
+        (None, "anthropic", ("anthropic", "claude-sonnet-4-6")),
+        (None, "custom:my-lab", ("custom:my-lab", "m1")),
+        (None, None, ("openrouter", "z-ai/glm-5")),
+    ],
+)
+async def test_a_request_may_name_model_and_provider(
+    model: str | None, provider: str | None, expected: tuple[str, str], client: HttpClient
+) -> None:
+    registry = models(client, ALL_KEYS, default="z-ai/glm-5", custom=(LAB,))
+    assert (await chosen(registry, model, provider))[:2] == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "provider", "error"),
+    [
+        ({}, None, "anthropic", ProviderNotConfigured),
+        ({}, None, "nonsense", InvalidValue),
+        ({}, None, "openai-codex", ProviderNotConfigured),
+        ({"provider": "custom"}, None, None, ProviderNotConfigured),
+        ({"base_url": "https://x.example/v1", "default": "m"}, None, None, ProviderNotConfigured),
+        ({"provider": "openai", "base_url": "https://x.example/v1"}, None, None, ProviderNotConfigured),
+        ({"base_url": "http://127.0.0.1:9/v1", "default": "m", "api_mode": "odd"}, None, None, InvalidValue),
+    ],
+)
+async def test_what_cannot_work_says_why(
+    settings: dict[str, Any], model: str | None, provider: str | None, error: type[Exception], client: HttpClient
+) -> None:
+    registry = models(client, {"OPENAI_API_KEY": "oa"}, **settings)
+    with pytest.raises(error):
+        await registry.resolve(model, provider)
+
+
+async def test_the_error_for_a_missing_key_names_the_variable(client: HttpClient) -> None:
+    with pytest.raises(ProviderNotConfigured, match="ANTHROPIC_API_KEY"):
+        await models(client).resolve(None, "anthropic")
+
+
+async def test_a_model_of_another_vendor_is_refused_with_suggestions(client: HttpClient) -> None:
+    with pytest.raises(ModelNotServed) as caught:
+        await models(client, ALL_KEYS).resolve("gpt-5.5", "anthropic")
+    assert caught.value.data is not None
+    assert caught.value.data["suggestions"]
+
+
+async def test_a_bare_name_is_meant_for_the_configured_provider(client: HttpClient) -> None:
+    with pytest.raises(ModelNotServed):
+        await models(client, ALL_KEYS, default="claude-opus-4-5", provider="anthropic").resolve("gpt-5.5", None)
+    with pytest.raises(ModelNotServed):
+        await models(client, ALL_KEYS, default="claude-opus-4-5").resolve("gpt-5.5", None)
+    assert (await models(client, ALL_KEYS).resolve("gpt-5.5", None)).provider == "openai-api"
+
+
+async def test_a_key_travels_to_its_own_host_only(client: HttpClient) -> None:
+    """Every pair of a foreign base URL and a key in the environment."""
+    for provider in ("anthropic", "openai", "openrouter", "xai"):
+        local = models(
+            client, ALL_KEYS, provider=provider, base_url="http://127.0.0.1:9/v1", default="m", context_length=1
+        )
+        assert (await chosen(local))[2] == "no-key-required"
+        with pytest.raises(ProviderNotConfigured):
+            await models(client, ALL_KEYS, provider=provider, base_url="https://evil.example/v1").resolve(None, None)
+
+
+async def test_the_path_of_the_address_may_choose_the_format(client: HttpClient) -> None:
+    registry = models(client, base_url="http://127.0.0.1:9/anthropic", default="m", context_length=1)
+    assert (await registry.resolve(None, None)).api_mode == "anthropic_messages"
+    registry = models(client, base_url="http://127.0.0.1:9/v1", default="m", api_mode="responses", context_length=1)
+    assert (await registry.resolve(None, None)).api_mode == "codex_responses"
+
+
+async def test_the_first_model_an_endpoint_lists_is_used_and_remembered(client: HttpClient) -> None:
+    async with FakeProvider(Script(models=["first", "second"])) as fake:
+        registry = models(client, base_url=fake.base_url, context_length=5000)
+        with trio.fail_after(10):
+            resolved = await registry.resolve(None, None)
+    assert (resolved.model, resolved.context_length) == ("first", 5000)
+    assert (await registry.resolve(None, None)).model == "first"
+
+
+async def test_an_endpoint_that_cannot_name_a_model_is_a_clear_error(client: HttpClient) -> None:
+    async with FakeProvider(Script(models=[])) as fake:
+        registry = models(client, base_url=fake.base_url)
+        with trio.fail_after(10), pytest.raises(ProviderNotConfigured, match=r"model\.default"):
+            await registry.resolve(None, None)
+    with trio.fail_after(10), pytest.raises(ProviderNotConfigured, match=r"model\.default"):
+        await registry.resolve(None, None)
+
+
+async def test_fallbacks_keep_their_order_and_their_own_key(client: HttpClient) -> None:
+    specs = (
+        FallbackSpec("openrouter", "openai/gpt-5.2"),
+        FallbackSpec("deepseek", "deepseek-chat"),
+        FallbackSpec("spare", "m", base_url="https://spare.example/v1", key_env="SPARE"),
+    )
+    registry = models(client, ALL_KEYS | {"SPARE": "s"}, provider="anthropic", fallbacks=specs)
+    found = registry.fallbacks()
+    assert [(item.provider, item.model) for item in found] == [("openrouter", "openai/gpt-5.2"), ("custom:spare", "m")]
+    assert endpoint_of(registry, found[1]).api_key == "s"
+    assert endpoint_of(registry, found[1]).base_url == "https://spare.example/v1"
+
+
+async def test_small_questions_go_to_the_small_model_of_the_same_provider(client: HttpClient) -> None:
+    registry = models(client, ALL_KEYS, provider="anthropic")
+    assert registry.auxiliary(await registry.resolve(None, None)).model == "claude-haiku-4-5"
+    registry = models(client, ALL_KEYS, provider="anthropic", auxiliary_model="gpt-5-nano", auxiliary_provider="openai")
+    auxiliary = registry.auxiliary(await registry.resolve(None, None))
+    assert (auxiliary.provider, auxiliary.model) == ("openai-api", "gpt-5-nano")
+    registry = models(client, base_url="http://127.0.0.1:9/v1", default="m", context_length=1)
+    current = await registry.resolve(None, None)
+    assert registry.auxiliary(current) == current
+
+
+async def test_one_provider_is_kept_per_endpoint_and_new_settings_replace_it(client: HttpClient) -> None:
+    registry = models(client, ALL_KEYS, provider="anthropic")
+    resolved = await registry.resolve(None, None)
+    before = registry.provider_for(resolved)
+    assert registry.provider_for(resolved) is before
+    registry.configure(ModelSettings(provider="anthropic", api_key="new"), {})
+    assert registry.provider_for(resolved) is not before
+    assert endpoint_of(registry, resolved).api_key == "new"
+
+
+async def test_what_is_known_of_a_model_is_told(client: HttpClient) -> None:
+    registry = models(client, ALL_KEYS, custom=(LAB,))
+    claude = await registry.resolve("claude-sonnet-4-5", "anthropic")
+    assert (claude.context_length, claude.input_price, claude.output_price, claude.vision) == (200_000, 3.0, 15.0, True)
+    assert (await registry.resolve("m1", "custom:my-lab")).context_length == 9000
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("192.168.1.5", True),
+        ("10.1.2.3", True),
+        ("169.254.1.1", True),
+        ("box", True),
+        ("nas.local", True),
+        ("host.docker.internal", True),
+        ("api.openai.com", False),
+        ("8.8.8.8", False),
+        ("", False),
+    ],
+)
+def test_local_hosts_are_known(host: str, local: bool) -> None:
+    assert is_local_host(host) is local
