@@ -185,6 +185,10 @@ class Models:
         except (ProviderNotConfigured, InvalidValue):
             return current
 
+    async def aclose(self) -> None:
+        """Close the idle connections."""
+        await self._client.aclose()
+
     # --- what is configured ------------------------------------------------------------------------------------------
 
     def default_provider(self) -> str:
