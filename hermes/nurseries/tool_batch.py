@@ -58,7 +58,7 @@ class SlotState(Enum):
 class CallSlot:
     """One call of the batch and what became of it."""
 
-    __slots__ = ("announced", "context", "node", "planned", "result", "shown", "started_at", "state")
+    __slots__ = ("announced", "begun", "context", "node", "planned", "result", "shown", "started_at", "state")
 
     def __init__(self, planned: PlannedCall) -> None:
         self.planned = planned
@@ -67,6 +67,8 @@ class CallSlot:
         self.context: ToolContext | None = None
         self.node: ReasonScope | None = None
         self.announced = False
+        self.begun: trio.Event | None = None
+        """Set when a call of a group has begun: the next one begins behind it."""
         self.shown: Mapping[str, Any] = {}
         self.started_at = 0.0
 
@@ -155,8 +157,10 @@ class ToolBatch:
         try:
             with group:
                 async with trio.open_nursery() as nursery:
+                    before: trio.Event | None = None
                     for slot in segment:
-                        nursery.start_soon(self._run_in_group, slot, room, name=f"tool {slot.call.name}")
+                        nursery.start_soon(self._run_in_group, slot, before, room, name=f"tool {slot.call.name}")
+                        before = slot.begun = trio.Event()
         finally:
             self._group = None
         for slot in segment:
@@ -165,7 +169,10 @@ class ToolBatch:
             elif slot.state is SlotState.RUNNING:
                 slot.result, slot.state = cancelled_result(slot, group.own_reason), SlotState.DONE
 
-    async def _run_in_group(self, slot: CallSlot, room: trio.Semaphore) -> None:
+    async def _run_in_group(self, slot: CallSlot, before: trio.Event | None, room: trio.Semaphore) -> None:
+        if before is not None:
+            # Trio starts tasks in any order; calls begin, and so ask their questions, in the model's order.
+            await before.wait()
         async with room:
             await self._run_call(slot)
         await self._publish()
@@ -191,6 +198,8 @@ class ToolBatch:
                 node.node_id,
             )
         )
+        if slot.begun is not None:
+            slot.begun.set()
         with node:
             result = await self._result_of(slot, node)
             # Set inside the scope: a result that came in the same tick as a cancel is what happened.
