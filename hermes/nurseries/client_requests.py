@@ -8,7 +8,7 @@ attach and say what they answer, and nobody waits for a client that cannot.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,12 +88,30 @@ class ClientRequest:
         return params
 
 
+@dataclass(frozen=True, slots=True)
+class LostQuestion:
+    """A question whose server has died: nobody waits for its answer, but a person must not lose sight of it."""
+
+    request_id: str
+    question: Question
+    turn_id: str | None = None
+    approval_id: str | None = None
+
+
+Note = Callable[[ClientRequest | LostQuestion, ClientAnswer | None], None]
+"""Told of each question that was opened (answer None) or closed. Synchronous; must not raise."""
+
+
 class OpenRequests:
     """The questions of one session. All methods but ``ask`` are synchronous."""
 
-    def __init__(self, *, append: Callable[[SessionEvent], int], ids: Callable[[str], str]) -> None:
+    def __init__(
+        self, *, append: Callable[[SessionEvent], int], ids: Callable[[str], str], note: Note = lambda *_: None
+    ) -> None:
         self._append = append
         self._ids = ids
+        self._note = note
+        self._lost: dict[str, LostQuestion] = {}
         self._open: dict[str, ClientRequest] = {}
         self._attached: dict[str, Attachment] = {}
         self.phase_changed: Callable[[], None] = lambda: None
@@ -124,11 +142,32 @@ class OpenRequests:
         return len(self._open)
 
     def entries(self) -> list[dict[str, Any]]:
-        """``[{id, method, params}]`` in issue order, for snapshots and replays (gateway §7.5)."""
-        return [
+        """``[{id, method, params}]`` in issue order, for snapshots and replays (gateway §7.5).
+
+        ``interrupted: true`` marks those that a former server left open: their turn is over, they close with the next.
+        """
+        lost: list[dict[str, Any]] = [
+            {"id": one.request_id, "method": one.question.method, "params": dict(one.question.params)}
+            for one in self._lost.values()
+        ]
+        return [{**entry, "interrupted": True} for entry in lost] + [
             {"id": request.request_id, "method": request.question.method, "params": request.params()}
             for request in self._open.values()
         ]
+
+    def found_lost(self, questions: Iterable[LostQuestion]) -> None:
+        """Show these beside what is open."""
+        self._lost.update((question.request_id, question) for question in questions)
+
+    def settle_lost(self, request_id: str | None = None) -> bool:
+        """Close the questions of a dead server (or one of them) as withdrawn. False: there were none."""
+        lost = [one for one in self._lost.values() if request_id in (None, one.request_id)]
+        for one in lost:
+            del self._lost[one.request_id]
+            answer = Withdrawn("interrupted")
+            self._append(ClientRequestClosed(one.turn_id, one.request_id, one.question.method, answer, one.approval_id))
+            self._note(one, answer)
+        return bool(lost)
 
     def open_requests(self, *, method: str | None = None, turn_id: str | None = None) -> list[ClientRequest]:
         return [
@@ -163,6 +202,7 @@ class OpenRequests:
         node = ReasonScope("question", question.method, scope, details={"request_id": request.request_id})
         self._open[request.request_id] = request
         self._append(ClientRequestOpened(turn_id, request.request_id, question, approval_id))
+        self._note(request, None)
         self.phase_changed()
         timeout = float("inf") if question.timeout is None or question.timeout <= 0 else question.timeout
         try:
@@ -190,6 +230,7 @@ class OpenRequests:
         """A JSON-RPC result for the question: always settles it, a malformed one as the safe answer."""
         request = self._open.get(request_id)
         if request is None:
+            self.settle_lost(request_id)
             return False
         settled = request.settle(answer_from_response(request.question, result, request.locks, by))
         if request.question.method == "approval" and isinstance(result, Mapping) and result.get("all") is True:
@@ -201,6 +242,7 @@ class OpenRequests:
         that answers such questions has said so; any other code means nobody answers (gateway §7.6)."""
         request = self._open.get(request_id)
         if request is None:
+            self.settle_lost(request_id)
             return False
         if code != declined_code:
             return request.settle(Unsupported())
@@ -248,6 +290,7 @@ class OpenRequests:
             # Passwords and codes go to the tool that asked, never into an event.
             answer = Answered({}, answer.by)
         self._append(ClientRequestClosed(request.turn_id, request.request_id, method, answer, request.approval_id))
+        self._note(request, answer)
         self.phase_changed()
 
 

@@ -13,6 +13,8 @@ from typing import Generic, TypeVar
 
 import trio
 
+from hermes.nurseries.replay_memory import ReplayMemory
+
 E = TypeVar("E")
 
 
@@ -43,7 +45,10 @@ class LogEntry(Generic[E]):
 
 
 class EventLog(Generic[E]):
-    """Numbered events, the first has number 1. Bounds: ``max_events`` and ``max_cost`` bytes (estimated)."""
+    """Numbered events, the first has number 1. Bounds: ``max_events`` and ``max_cost`` bytes (estimated).
+
+    ``memory`` is the bound over all logs of the server, which may make this one forget its events early.
+    """
 
     def __init__(
         self,
@@ -52,12 +57,14 @@ class EventLog(Generic[E]):
         clock: Callable[[], float],
         max_events: int = 512,
         max_cost: int = 4 << 20,
+        memory: ReplayMemory | None = None,
     ) -> None:
         self._entries: deque[LogEntry[E]] = deque()
         self._cost_of = cost
         self._clock = clock
         self._max_events = max_events
         self._max_cost = max_cost
+        self._memory = memory
         self._cost = 0
         self._latest = 0
         self._closed = False
@@ -99,6 +106,8 @@ class EventLog(Generic[E]):
         self._cost += cost
         if len(self._entries) > self._max_events or self._cost > self._max_cost:
             self._trim()
+        if self._memory is not None:
+            self._memory.changed(self, self._cost)
         for observer in self.observers:
             observer(event)
         if self._readers:
@@ -108,8 +117,15 @@ class EventLog(Generic[E]):
     def close(self) -> None:
         """No more events; readers finish what is there and then see ``LogClosed``."""
         self._closed = True
+        if self._memory is not None:
+            self._memory.gone(self)
         self._readers.unpark_all()
         self._passed.unpark_all()
+
+    def forget_all(self) -> None:
+        """Keep no event: all memory for replays is used up elsewhere. Readers that are up to date notice nothing."""
+        self._entries.clear()
+        self._cost = 0
 
     def since(self, seq: int) -> tuple[list[LogEntry[E]], bool]:
         """Retained entries after ``seq`` and whether some after ``seq`` are gone (``truncated``)."""

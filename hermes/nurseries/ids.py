@@ -21,6 +21,8 @@ def random_ids(clock: Callable[[], float] = time.time) -> Callable[[str], str]:
                 return secrets.token_hex(4)
             case "srq":
                 return f"srq-{secrets.token_hex(6)}"
+            case "bg" | "btw":
+                return f"{kind}_{secrets.token_hex(3)}"
             case "proc":
                 return f"proc_{secrets.token_hex(6)}"
             case "chatcmpl":

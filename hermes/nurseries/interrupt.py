@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from hermes.outcomes import CancelReason
 
 if TYPE_CHECKING:
+    from hermes.nurseries.scopes import ReasonScope
     from hermes.nurseries.session import Session
+    from hermes.nurseries.turn_slot import Stoppable
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptResult:
-    """``status``: ``interrupted`` or ``idle``. ``settled``: the turn has ended, the next prompt is accepted."""
+    """``status``: ``interrupted`` or ``idle``. ``settled``: all of it has ended, the next prompt is accepted."""
 
     status: str
     settled: bool
@@ -23,31 +27,46 @@ class InterruptResult:
 
 
 class Interrupt:
-    """Made by ``session.interrupt_nowait``: when the constructor returns, everything has been asked to stop."""
+    """Made by ``session.interrupt_nowait``: when the constructor returns, everything has been asked to stop.
+
+    It reaches the turn with all below it, work that holds the slot instead of a turn, and background delegations;
+    background processes and background prompts go on (decisions, "what a stop reaches").
+    """
 
     def __init__(self, session: Session, reason: CancelReason) -> None:
         self.turn = turn = session.slot.turn
-        self.stopped: tuple[dict[str, Any], ...] = ()
-        if turn is None:
-            # Idle: nothing else changes. A queue without a turn exists only while the slot is held.
-            self.dropped = session.drop_queue()
-            return
-        self.stopped = tuple(
-            {"node_id": node.node_id, "kind": node.kind, "name": node.name} for node in turn.scope.walk()
-        )
-        self.dropped = session.drop_queue()
-        turn.cancel(reason)
+        self._others: list[Stoppable] = [work for work in session.side_work.values() if work.interruptible]
+        if session.slot.holder is not None:
+            self._others.append(session.slot.holder)
+        nodes = [node for work in self._others for node in work.node.walk()]
+        if turn is not None:
+            nodes = [*turn.scope.walk(), *nodes]
+        self.stopped = tuple(_shown(node) for node in nodes)
+        self.dropped = session.drop_queue(keep_notices=True)
+        if turn is not None:
+            turn.cancel(reason)
+        for work in self._others:
+            work.node.request_cancel(reason)
 
     async def wait_settled(self, within: float) -> InterruptResult:
-        """Wait for the turn's end, at most ``within`` seconds."""
+        """Wait for the end of everything that was stopped, at most ``within`` seconds."""
         dropped = tuple(_dropped(submission.prompt) for submission in self.dropped)
-        if self.turn is None:
+        if self.turn is None and not self._others:
             return InterruptResult("interrupted" if dropped else "idle", True, dropped_prompts=dropped)
-        settled = await self.turn.ended.wait_at_most(within)
-        record = self.turn.ended.value
+        with trio.move_on_after(within):
+            if self.turn is not None:
+                await self.turn.ended.wait()
+            for work in self._others:
+                await work.ended.wait()
+        settled = (self.turn is None or self.turn.ended.settled) and all(work.ended.settled for work in self._others)
+        record = self.turn.ended.value if self.turn is not None else None
         return InterruptResult(
             "interrupted", settled, self.stopped, dropped, record.pending_steer if record is not None else None
         )
+
+
+def _shown(node: ReasonScope) -> dict[str, Any]:
+    return {"node_id": node.node_id, "kind": node.kind, "name": node.name}
 
 
 def _dropped(prompt: Any) -> dict[str, Any]:

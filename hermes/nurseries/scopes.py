@@ -75,6 +75,9 @@ class ReasonScope:
 
     ``on_cancel``, when given, is called synchronously instead of cancelling the scope at once: a node with work to do
     before its end (a turn: phase, questions) routes every cancel through one door.
+
+    ``seen_from_below``, when given, says what a reason from above is called below this node: a delegated agent is
+    stopped by its parent, whoever stopped that one.
     """
 
     __slots__ = (
@@ -91,6 +94,7 @@ class ReasonScope:
         "parent",
         "phase",
         "pids",
+        "seen_from_below",
         "started_at",
         "tree",
     )
@@ -123,6 +127,7 @@ class ReasonScope:
         self.deadline = deadline
         self.started_at = trio.current_time()
         self.on_cancel: Callable[[CancelReason], bool] | None = None
+        self.seen_from_below: Callable[[CancelReason], CancelReason] | None = None
         self.entered = False
         self._own_reason: CancelReason | None = None
         self._scope = trio.CancelScope(deadline=deadline)
@@ -138,13 +143,22 @@ class ReasonScope:
     def reason(self) -> CancelReason | None:
         """Why this node is cancelled: its own reason, or the nearest cancelled ancestor's."""
         node: ReasonScope | None = self
+        boundaries: list[Callable[[CancelReason], CancelReason]] = []
         while node is not None:
-            if node._own_reason is not None:
-                return node._own_reason
+            reason = node._known_reason()
+            if reason is not None:
+                for rename in reversed(boundaries):
+                    reason = rename(reason)
+                return reason
+            if node.seen_from_below is not None:
+                boundaries.append(node.seen_from_below)
             node = node.parent
-        if self._scope.cancel_called and trio.current_time() >= self.deadline:
-            return CancelReason(Cause.DEADLINE)
         return None
+
+    def _known_reason(self) -> CancelReason | None:
+        if self._own_reason is None and self.deadline <= trio.current_time() and self._scope.cancel_called:
+            return CancelReason(Cause.DEADLINE)
+        return self._own_reason
 
     @property
     def cancelled(self) -> bool:

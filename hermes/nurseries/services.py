@@ -23,6 +23,7 @@ from hermes.agent.ports import (
 from hermes.events import ServerEvent
 from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.processes import ProcessSupervisor
+from hermes.nurseries.replay_memory import ReplayMemory
 from hermes.nurseries.scopes import LiveTree
 
 if TYPE_CHECKING:
@@ -67,6 +68,13 @@ class ConfigPort(Protocol):
     async def reload(self) -> tuple[str, ...]: ...
 
 
+class DelegationSwitch:
+    """Whether new child agents may be started in this server (gateway §9.5)."""
+
+    def __init__(self) -> None:
+        self.paused = False
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The shared adapters. ``settings()`` gives the Settings of the moment; nobody keeps them across a turn."""
@@ -86,6 +94,10 @@ class Services:
     announce: EventLog[ServerEvent]
     config: ConfigPort | None = None
     """None where nothing can be changed (tests, embedding without a home)."""
+    replay: ReplayMemory = field(default_factory=ReplayMemory)
+    delegation: DelegationSwitch = field(default_factory=DelegationSwitch)
+    owner_lives: Callable[[LeaseOwner], bool] = field(default=lambda _owner: False)
+    """Whether another process that had left a note in the store may still be there."""
     spill: Callable[[str, str], str | None] | None = None
     """``spill(call_id, text)`` writes an oversize tool result away and returns the path to tell."""
     redact: Callable[[str], str] = field(default=lambda text: text)

@@ -14,8 +14,8 @@ from typing import Any
 
 import trio
 
-from hermes.agent.ports import BackgroundProcessInfo, ResolvedModel, StoredSession, Tool
-from hermes.errors import Draining, EmptyText, HermesError, SessionBusy, SessionClosing
+from hermes.agent.ports import BackgroundProcessInfo, ResolvedModel, StoredSession, Tool, ToolSet
+from hermes.errors import Draining, EmptyText, SessionBusy, SessionClosing
 from hermes.events import (
     Notice,
     SessionClosed,
@@ -26,12 +26,17 @@ from hermes.events import (
     event_cost,
 )
 from hermes.messages import Prompt, RewindIntent, Row
-from hermes.nurseries import turn_end, turn_start
+from hermes.nurseries import delegation, turn_end, turn_start
+from hermes.nurseries.background import SideWork
 from hermes.nurseries.background_process import BackgroundProcess
+from hermes.nurseries.child_agent import AllowTool
+from hermes.nurseries.children import Children
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS, Attachment, OpenRequests
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.event_log import EventLog
+from hermes.nurseries.family import Family, NoFamily
 from hermes.nurseries.interrupt import Interrupt
+from hermes.nurseries.question_log import QuestionLog
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
 from hermes.nurseries.session_memory import SessionMemory
@@ -66,7 +71,6 @@ class Session:
         is_stored: bool = False,
         resolved: ResolvedModel | None = None,
     ) -> None:
-        settings = services.settings()
         self.services = services
         self.stored = stored
         self.key = stored.key
@@ -80,18 +84,14 @@ class Session:
         self.resolved = resolved
         self.memory = SessionMemory(cwd=stored.cwd or str(services.home))
         self.memory.yolo = bool(stored.model_config.get("yolo"))
-        self.log: EventLog[SessionEvent] = EventLog(
-            cost=event_cost,
-            clock=services.clock,
-            max_events=settings.limits.replay_events,
-            max_cost=settings.limits.replay_bytes,
-        )
+        self.log = _new_log(services)
         self.scope = ReasonScope(
             "session", stored.title or stored.key, parent, details={"session": stored.key}, phase=lambda: self.status
         )
         self.scope.on_cancel = self.cancel
-        self.slot = TurnSlot(max_queued=settings.limits.max_queued_prompts)
-        self.requests = OpenRequests(append=self.log.append, ids=services.ids)
+        self.slot = TurnSlot(max_queued=services.settings().limits.max_queued_prompts)
+        self.question_log = QuestionLog(self)
+        self.requests = OpenRequests(append=self.log.append, ids=services.ids, note=self.question_log.note)
         self.requests.phase_changed = self._question_opened_or_closed
         self.processes = SessionProcesses(self, services.supervisor, services.ids, services.clock)
         self.extra_tools: list[Tool] = []
@@ -110,11 +110,34 @@ class Session:
         """A session of a host that may come back: closed by the registry when it was idle and unwatched for a while."""
         self.detached_at: float | None = None
         self.idle_since = trio.current_time()
-        self.side_work: dict[str, ReasonScope] = {}
+        self.side_work: dict[str, SideWork] = {}
         """Background prompts and delegations that outlive the turn which started them, by id."""
+        self._be_nobodys_child()
         self._nursery: trio.Nursery | None = None
         self._not_yet_started: deque[tuple[Callable[..., Any], tuple[Any, ...], str]] = deque()
         self._closing: CancelReason | None = None
+
+    def _be_nobodys_child(self) -> None:
+        """What a child agent's session is given besides (``child_agent.py``), and the children of its own."""
+        self.children = Children()
+        self.family: Family = NoFamily()
+        self.is_child = False
+        self.subagent_id: str | None = None
+        self.parent_turn: Turn | None = None
+        self.allowed_tools: AllowTool | None = None
+        self.tools: ToolSet | None = None
+        """Those of the newest turn."""
+
+    def make_child(
+        self, stored: StoredSession, node: ReasonScope, *, depth: int, resolved: ResolvedModel | None
+    ) -> Session:
+        """A session that lives below ``node`` and works for this one. It takes one prompt at a time, and no others'."""
+        child = Session(
+            self.services, stored, runtime_id=self.services.ids("runtime"), parent=node, depth=depth, resolved=resolved
+        )
+        child.family = self.family
+        child.is_child = True
+        return child
 
     # --- life ---
 
@@ -133,6 +156,7 @@ class Session:
             reason = self.scope.reason or CancelReason(Cause.SHUTDOWN)
             self._closing = self._closing or reason
             with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
+                await self.question_log.flush()
                 await turn_end.close_stored(self, reason)
             word = WITHDRAWAL_WORDS.get(reason.cause, reason.cause.value)
             self.log.append(SessionClosed(word))
@@ -302,10 +326,10 @@ class Session:
         taken (PS-11).
         ``await submission.wait_accepted()`` tells when the prompt is durable.
         """
-        self._refuse_when_closing()
+        self.refuse_when_closing()
         if not self.slot.taken:
             return self._start_turn(prompt, [Submission(prompt, "streaming")], rewind).submissions[0]
-        if rewind is not None:
+        if rewind is not None or self.is_child:
             raise SessionBusy
         submission = self._route_busy(prompt, policy)
         self.last_active = self.services.clock()
@@ -341,10 +365,11 @@ class Session:
             prompt, submissions = envelope
             self._start_turn(prompt, submissions, None)
 
-    def drop_queue(self) -> list[Submission]:
-        return self.slot.drop_all()
+    def drop_queue(self, *, keep_notices: bool = False) -> list[Submission]:
+        return self.slot.drop_all(keep_notices=keep_notices)
 
-    def _refuse_when_closing(self) -> None:
+    def refuse_when_closing(self) -> None:
+        """Raise ``SessionClosing``, or ``Draining`` if the whole server stops."""
         reason = self._closing or self.scope.reason
         if reason is not None:
             raise Draining if reason.cause is Cause.SHUTDOWN else SessionClosing
@@ -406,7 +431,7 @@ class Session:
             expected_version=self.history_version,
         )
         self.rows[:] = rows
-        self.rows_before_turn = min(self.rows_before_turn, len(rows))
+        self.rows_before_turn = turn_start.where_turn_begins(rows, self.slot.turn)
         self.history_version += 1
         self.memory.file_reads.clear()
 
@@ -418,7 +443,8 @@ class Session:
     async def delegate(
         self, tasks: Sequence[Mapping[str, Any]], *, background: bool, turn: Turn, node: ReasonScope
     ) -> Mapping[str, Any]:
-        raise HermesError("delegation is switched off here")
+        """Child agents for this turn (agent-core §7); see ``delegation.py``."""
+        return await delegation.delegate(self, tasks, background=background, turn=turn, node=node)
 
     async def client_tool(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A capability of the attached client, or None if it offers none of this name."""
@@ -441,6 +467,18 @@ class Session:
         if self.slot.turn is not None:
             self.slot.turn.question_opened_or_closed()
         self.scope.tree.touched()
+
+
+def _new_log(services: Services) -> EventLog[SessionEvent]:
+    limits = services.settings().limits
+    services.replay.max_bytes, services.replay.max_logs = limits.replay_total_bytes, limits.replay_sessions
+    return EventLog(
+        cost=event_cost,
+        clock=services.clock,
+        max_events=limits.replay_events,
+        max_cost=limits.replay_bytes,
+        memory=services.replay,
+    )
 
 
 def _given(prompt: Prompt, status: Any) -> Submission:

@@ -25,6 +25,7 @@ from hermes.errors import (
 from hermes.events import ApprovalsCancelled, SessionReclaimed
 from hermes.messages import Row
 from hermes.nurseries.containment import Crash, contained
+from hermes.nurseries.question_log import lost_questions
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
@@ -42,6 +43,8 @@ class SessionRegistry:
         self.scope = ReasonScope("sessions", "sessions", parent)
         self._by_runtime: dict[str, Session] = {}
         self._by_key: dict[str, Session] = {}
+        self._children: dict[str, Session] = {}
+        """Live child sessions by runtime id: found by id and key, in no list and under no bound of sessions."""
         self._loading: dict[str, Settlement[Session | HermesError]] = {}
         self._watched: set[str] = set()
         self._nursery: trio.Nursery | None = None
@@ -60,7 +63,7 @@ class SessionRegistry:
 
     def get(self, runtime_id: str) -> Session:
         """The live session of this runtime id; raises ``SessionNotFound``."""
-        session = self._by_runtime.get(runtime_id)
+        session = self._by_runtime.get(runtime_id) or self._children.get(runtime_id)
         if session is None or session.closing:
             raise SessionNotFound
         return session
@@ -76,6 +79,14 @@ class SessionRegistry:
 
     def __len__(self) -> int:
         return len(self._by_runtime)
+
+    def child_born(self, child: Session) -> None:
+        self._children[child.runtime_id] = self._by_key[child.key] = child
+
+    def child_gone(self, child: Session) -> None:
+        self._children.pop(child.runtime_id, None)
+        if self._by_key.get(child.key) is child:
+            del self._by_key[child.key]
 
     # --- making ---
 
@@ -163,8 +174,13 @@ class SessionRegistry:
         if stored is None:
             raise StoredSessionNotFound
         rows = await self.services.store.load_rows(key)
+        lost = await lost_questions(self.services, key)
         live = self.by_key(key)
-        return live if live is not None else self._bring_to_life(stored, rows, is_stored=True)
+        if live is not None:
+            return live
+        session = self._bring_to_life(stored, rows, is_stored=True)
+        session.requests.found_lost(lost)
+        return session
 
     def _bring_to_life(self, stored: StoredSession, rows: Sequence[Row], *, is_stored: bool = False) -> Session:
         if self._draining or self._nursery is None:
@@ -182,6 +198,7 @@ class SessionRegistry:
             session.memory.todos.extend(latest_todos(session.rows))
             session.retained_failure = unfinished_turn(session.rows)
         session.on_attached_changed = self._attached_changed
+        session.family = self
         self._by_runtime[session.runtime_id] = session
         self._by_key[session.key] = session
         self._nursery.start_soon(self._hold, session, name=f"session {session.key}")

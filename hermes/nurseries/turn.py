@@ -40,6 +40,7 @@ from hermes.messages import Prompt, RewindIntent, Row, ToolResult
 from hermes.nurseries import turn_end
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS
 from hermes.nurseries.containment import Crash, contained
+from hermes.nurseries.liveness import watch_liveness
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.settlement import Settlement
 from hermes.nurseries.tool_batch import ToolBatch
@@ -85,6 +86,11 @@ class Turn:
         self.batch: ToolBatch | None = None
         self.holds_lease = False
         self.rows_stored = False
+        self.last_event_at = self.accepted_monotonic
+        self.stalled = False
+        self.children_usage = Usage()
+        """What its delegated agents have spent that have ended."""
+        self.children_started = 0
         deadline = float("inf")
         if prompt.limits.deadline_s is not None:
             deadline = trio.current_time() + prompt.limits.deadline_s
@@ -186,6 +192,7 @@ class Turn:
         async with trio.open_nursery() as nursery:
             await session.begin_turn(self)
             nursery.start_soon(session.keep_lease, self, name="turn lease")
+            nursery.start_soon(watch_liveness, self, name="liveness")
             setup = await session.prepare(self)
             self._move_to(TurnPhase.RUNNING)
             self.started_at = self.now()
@@ -232,6 +239,7 @@ class Turn:
 
     def question_opened_or_closed(self) -> None:
         """Running and waiting follow the open questions."""
+        self.last_event_at = trio.current_time()
         waiting = bool(self.session.requests.open_requests(turn_id=self.turn_id))
         if waiting and self.phase is TurnPhase.RUNNING:
             self._move_to(TurnPhase.WAITING_FOR_CLIENT)
@@ -253,6 +261,7 @@ class Turn:
         return self.session.rows
 
     def emit(self, event: SessionEvent) -> None:
+        self.last_event_at = trio.current_time()
         if type(event) is TextDelta:
             self._shown.append(event.text)
             self._shown_length += len(event.text)
@@ -347,14 +356,29 @@ class Turn:
         return self.session.services.random()
 
     def check_limits(self, usage: Usage, iterations: int) -> None:
-        limits = self.prompt.limits
-        over = (
-            (limits.max_iterations is not None and iterations >= limits.max_iterations)
-            or (limits.max_tokens_total is not None and usage.total_tokens >= limits.max_tokens_total)
-            or (limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd)
-        )
-        if over:
+        limit = self.prompt.limits.max_iterations
+        if self.over_budget() or (limit is not None and iterations >= limit):
             self.cancel(CancelReason(Cause.BUDGET))
+
+    def over_budget(self) -> bool:
+        """Whether this turn, or one that it works for, has spent what its caller allowed. Children count."""
+        limits = self.prompt.limits
+        parent = self.session.parent_turn
+        if parent is not None and parent.over_budget():
+            return True
+        if limits.max_tokens_total is None and limits.max_cost_usd is None:
+            return False
+        spent = self.spent()
+        return (limits.max_tokens_total is not None and spent.total_tokens >= limits.max_tokens_total) or (
+            limits.max_cost_usd is not None and (spent.cost_usd or 0.0) >= limits.max_cost_usd
+        )
+
+    def spent(self) -> Usage:
+        """By this turn and by everybody that works for it."""
+        total = self.progress.usage.plus(self.children_usage)
+        for child in self.session.children.working_for(self):
+            total = total.plus(child.spent())
+        return total
 
     # --- BatchHost ---
 

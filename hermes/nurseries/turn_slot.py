@@ -10,14 +10,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from hermes.errors import HermesError, Overloaded
 from hermes.messages import Prompt, TurnLimits, has_images
 from hermes.nurseries.settlement import Settlement
 
 if TYPE_CHECKING:
+    from hermes.nurseries.scopes import ReasonScope
     from hermes.nurseries.turn import Turn
+
+NOTICE_KINDS = frozenset({"process_complete", "async_delegation_complete"})
 
 SubmitStatus = Literal["streaming", "queued", "steered", "redirected"]
 
@@ -66,15 +69,25 @@ class Submission:
         return await self.turn.wait()
 
 
+class Stoppable(Protocol):
+    """Work that can be stopped and waited for: what ``session.interrupt`` reaches besides the turn."""
+
+    node: ReasonScope
+    ended: Settlement[None]
+
+
 class TurnSlot:
     """The slot and the queue behind it. Everything is synchronous."""
 
     def __init__(self, *, max_queued: int) -> None:
         self.turn: Turn | None = None
         self._queue: deque[Submission] = deque()
+        self._later: list[Submission] = []
         self._max_queued = max_queued
         self.held: str | None = None
-        """Why the slot is taken without a turn (a compression, a branch): its word for people."""
+        """Why the slot is taken without a turn (a compression, an undo): its word for people."""
+        self.holder: Stoppable | None = None
+        """What holds it, when that can be stopped."""
 
     @property
     def taken(self) -> bool:
@@ -83,6 +96,9 @@ class TurnSlot:
     def reserve(self, turn: Turn) -> None:
         assert not self.taken
         self.turn = turn
+        # Notices that an interrupt set aside come behind the next turn that somebody wants.
+        self._queue.extend(self._later)
+        self._later.clear()
 
     def release(self, turn: Turn) -> None:
         """Only the turn that holds the slot frees it."""
@@ -114,10 +130,18 @@ class TurnSlot:
         settle_dropped(submission)
         return True
 
-    def drop_all(self) -> list[Submission]:
-        """Empty the queue; the prompts leave no stored row (decisions, "dropped queued prompts")."""
-        dropped = list(self._queue)
+    def drop_all(self, *, keep_notices: bool = False) -> list[Submission]:
+        """Empty the queue; the prompts leave no stored row (decisions, "dropped queued prompts").
+
+        ``keep_notices``: what the server itself has to tell is set aside until the next turn, not lost.
+        """
+        if keep_notices:
+            self._later += [submission for submission in self._queue if is_notice(submission.prompt)]
+            del self._later[: -self._max_queued]
+        dropped = [one for one in (*self._queue, *self._later) if one not in self._later or not keep_notices]
         self._queue.clear()
+        if not keep_notices:
+            self._later.clear()
         for submission in dropped:
             settle_dropped(submission)
         return dropped
@@ -126,7 +150,9 @@ class TurnSlot:
         """The next envelope: one prompt, or several adjacent text prompts joined by a blank line (gateway §4.3)."""
         if not self._queue:
             return None
-        first = self._queue.popleft()
+        # A person's words go before what the server has to tell.
+        first = next((one for one in self._queue if not is_notice(one.prompt)), self._queue[0])
+        self._queue.remove(first)
         merged = [first]
         if mergeable(first.prompt):
             while self._queue and mergeable(self._queue[0].prompt) and alike(first.prompt, self._queue[0].prompt):
@@ -135,6 +161,11 @@ class TurnSlot:
         if len(merged) > 1:
             prompt = replace(prompt, content="\n\n".join(part.prompt.text for part in merged))
         return prompt, merged
+
+
+def is_notice(prompt: Prompt) -> bool:
+    """A turn that the server starts by itself to tell of an end (agent-core §7.5)."""
+    return prompt.display_kind in NOTICE_KINDS
 
 
 def settle_dropped(submission: Submission) -> None:

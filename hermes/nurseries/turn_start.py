@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from hermes.agent.turn_setup import TurnSetup
 from hermes.errors import HermesError, NotFound
 from hermes.events import HistoryRewound, SessionTitled
 from hermes.messages import Prompt, Row
+from hermes.nurseries.child_agent import AllowedTools
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.turn_settings import loop_settings
 from hermes.nurseries.turn_slot import Accepted
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROCESS_NOTE_CHARS = 4000
+SWITCH_NOTE = "switch_note"
 
 
 async def begin(session: Session, turn: Turn) -> None:
@@ -49,7 +52,7 @@ async def begin(session: Session, turn: Turn) -> None:
     if missing and turn.rewind is None:
         await session.append_rows(missing)
     session.rows_before_turn = len(session.rows)
-    new_rows = [prompt_row(turn)] if turn.prompt.content is not None else []
+    new_rows = [*switch_note(session, turn.now()), prompt_row(turn)] if turn.prompt.content is not None else []
     if turn.rewind is not None:
         result = await store.rewind(session.key, turn.rewind, new_rows, expected_version=session.history_version)
         session.history_version = result.history_version
@@ -64,12 +67,38 @@ async def begin(session: Session, turn: Turn) -> None:
     else:
         stored = await session.append_rows(new_rows) if new_rows else ()
         survivors = None
-    turn.user_row = stored[0] if stored else None
+    turn.user_row = stored[-1] if stored else None
     user_row_id = turn.user_row.row_id if turn.user_row is not None else None
     if user_row_id is not None:
         turn.row_ids.append(user_row_id)
     turn.accept(Accepted(user_row_id, survivors))
+    session.requests.settle_lost()
     session.stored_changed()
+
+
+def where_turn_begins(rows: Sequence[Row], turn: Turn | None) -> int:
+    """The index of the running turn's first row after a compression; ``len(rows)`` if there is no turn.
+
+    When its prompt itself was summarized, everything behind the summary is of the turn.
+    """
+    if turn is None:
+        return len(rows)
+    prompt_id = turn.user_row.row_id if turn.user_row is not None else None
+    for index, row in enumerate(rows):
+        if prompt_id is not None and row.row_id == prompt_id:
+            return index
+    summaries = [index for index, row in enumerate(rows) if row.compacted_summary]
+    return summaries[-1] + 1 if summaries else 0
+
+
+def switch_note(session: Session, now: float) -> list[Row]:
+    """The note that the model has changed since the last turn (PR-5): stored with the prompt that meets the new one."""
+    note = session.stored.model_config.get(SWITCH_NOTE)
+    former = next((row for row in reversed(session.rows) if row.display_kind == "model_switch"), None)
+    text = f"[{note}]"
+    if not note or not session.rows or (former is not None and former.text == text):
+        return []
+    return [Row("user", text, now, display_kind="model_switch", display_metadata={"display_text": note})]
 
 
 def prompt_row(turn: Turn) -> Row:
@@ -156,6 +185,8 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         pinned=session.stored.tool_names,
         extra=session.extra_tools,
     )
+    if session.allowed_tools is not None:
+        tools = AllowedTools(tools, session.allowed_tools)
 
     async def refresh() -> tuple[str, ...]:
         session.pinned_prompt = await services.build_prompt(
@@ -163,6 +194,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         )
         return session.pinned_prompt
 
+    session.tools = tools
     if session.pinned_prompt is None:
         await refresh()
     assert session.pinned_prompt is not None

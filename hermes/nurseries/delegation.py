@@ -1,0 +1,416 @@
+"""Delegation: tasks that a turn hands to child agents (agent-core §7).
+
+The children of a call live below that call's node and work side by side, as many as the settings allow; each can be
+stopped alone, and a stop of the parent reaches them all. A delegation in the background lives below the session
+instead; its results come back as a turn of their own. A child's failure is a result, never an exception.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from hermes.agent.ports import Tool
+from hermes.errors import HermesError, InvalidParams, NotFound, Overloaded, Unavailable, Unsupported
+from hermes.events import (
+    InterimText,
+    ReasoningAvailable,
+    SessionEvent,
+    SubagentProgress,
+    ToolEnded,
+    ToolStarted,
+)
+from hermes.messages import Prompt, TurnLimits
+from hermes.nurseries.background import SideWork
+from hermes.nurseries.child_agent import ChildAgent, below
+from hermes.nurseries.child_results import child_result, notice_prompt, payload
+from hermes.nurseries.children import Child
+from hermes.nurseries.containment import Crash, contained
+from hermes.nurseries.scopes import ReasonScope
+from hermes.outcomes import CancelReason, Cause
+
+if TYPE_CHECKING:
+    from hermes.nurseries.services import Services
+    from hermes.nurseries.session import Session
+    from hermes.nurseries.session_registry import SessionRegistry
+    from hermes.nurseries.turn import Turn
+
+log = logging.getLogger(__name__)
+
+MAX_PER_TURN = 50
+NAME_CHARS = 60
+PREVIEW_CHARS = 200
+NO_BACKGROUND = frozenset({"acp", "api_server"})
+"""Hosts whose clients do not expect a turn that they did not start: there the call waits for its children."""
+
+CHILD_ROLE = (
+    "You are a child agent. Another agent gave you one task and sees only your last message: put there everything it "
+    "needs, complete and short. You cannot ask anybody; decide for yourself and say what you assumed."
+)
+
+
+async def delegate(
+    session: Session, tasks: Sequence[Mapping[str, Any]], *, background: bool, turn: Turn, node: ReasonScope
+) -> Mapping[str, Any]:
+    """Run the tasks and return their results, or dispatch them and return at once.
+
+    A single task that names an ``action`` (list, steer, stop) speaks to children that exist already. Raises
+    ``Unavailable`` while delegation is paused, ``Unsupported``, ``Overloaded``, ``InvalidParams``, ``NotFound``.
+    """
+    action = tasks[0].get("action") if len(tasks) == 1 else None
+    if action is not None:
+        await trio.lowlevel.checkpoint()
+        return control(session, str(action), tasks[0])
+    in_background = background and session.depth == 0 and session.stored.source not in NO_BACKGROUND
+    delegation = Delegation(session, tasks, turn, in_background=in_background)
+    if in_background:
+        await trio.lowlevel.checkpoint()
+        return delegation.dispatch()
+    return await delegation.run(node)
+
+
+class Delegation:
+    """The tasks of one call."""
+
+    def __init__(
+        self, session: Session, tasks: Sequence[Mapping[str, Any]], turn: Turn, *, in_background: bool
+    ) -> None:
+        settings = session.services.settings().delegation
+        if session.services.delegation.paused:
+            raise Unavailable("delegation is paused; no new child agents are started")
+        if session.depth >= settings.max_spawn_depth:
+            raise Unsupported("child agents cannot delegate here")
+        if turn.children_started + len(tasks) > MAX_PER_TURN:
+            raise Overloaded(f"at most {MAX_PER_TURN} child agents per turn")
+        goals = [task.get("goal") for task in tasks]
+        if not goals or not all(isinstance(goal, str) and goal.strip() for goal in goals):
+            raise InvalidParams("every task needs a goal")
+        turn.children_started += len(tasks)
+        self._session = session
+        self._settings = settings
+        self._turn = turn
+        self._in_background = in_background
+        self.delegation_id = session.services.ids("deleg")
+        self.children = [
+            Child(
+                session.services.ids("sa").replace("_", "-"),
+                str(goal).strip(),
+                task,
+                index=index,
+                count=len(tasks),
+                depth=session.depth + 1,
+                parent_id=session.subagent_id,
+                delegation_id=self.delegation_id,
+                parent_turn=None if in_background else turn,
+                created_at=session.services.clock(),
+            )
+            for index, (goal, task) in enumerate(zip(goals, tasks, strict=True))
+        ]
+        self._limits = _inherited_limits(turn, in_background=in_background)
+        self._parent_tools = frozenset(session.tools.names()) if session.tools is not None else None
+        if session.children.room is None:
+            session.children.room = trio.Semaphore(settings.max_concurrent_children)
+
+    # --- the two ways to run ---
+
+    def dispatch(self) -> dict[str, Any]:
+        """Start in the background; returns what the model is told at once."""
+        session = self._session
+        node = ReasonScope(
+            "delegation",
+            self.children[0].goal[:NAME_CHARS],
+            session.scope,
+            details={"delegation_id": self.delegation_id},
+        )
+        work = session.side_work[self.delegation_id] = SideWork(node, interruptible=True)
+        session.start_soon(self._run_in_background, work, name=f"delegation {self.delegation_id}")
+        return {
+            "status": "dispatched",
+            "mode": "background",
+            "delegation_id": self.delegation_id,
+            "count": len(self.children),
+            "goals": [child.goal for child in self.children],
+            "subagent_ids": [child.subagent_id for child in self.children],
+            "note": "The results start a turn of their own when the work is done; go on without them.",
+        }
+
+    async def _run_in_background(self, work: SideWork) -> None:
+        session = self._session
+        results: Mapping[str, Any] | None = None
+        try:
+            with work.node:
+                done = await contained(f"delegation {self.delegation_id}", self.run, work.node)
+                results = None if isinstance(done, Crash) else done
+        finally:
+            session.side_work.pop(self.delegation_id, None)
+            work.ended.settle(None)
+        if results is not None:
+            await self._announce()
+
+    async def _announce(self) -> None:
+        """The results as a turn; a full queue is waited for, so that nothing is lost while the session lives."""
+        session = self._session
+        prompt = notice_prompt(self.delegation_id, self.children)
+        while not session.closing:
+            try:
+                session.submit_nowait(prompt)
+                return
+            except Overloaded:
+                turn = session.slot.turn
+                if turn is None:
+                    await trio.sleep(1)
+                else:
+                    await turn.ended.wait()
+
+    async def run(self, node: ReasonScope) -> dict[str, Any]:
+        """All tasks below ``node``; returns when the last child has ended."""
+        began = trio.current_time()
+        for child in self.children:
+            self._session.children.add(child)
+            self._tell(child, "spawn_requested")
+        try:
+            async with trio.open_nursery() as nursery:
+                for child in self.children:
+                    nursery.start_soon(self._run_child, child, node, name=f"subagent {child.subagent_id}")
+        finally:
+            for child in self.children:
+                # Those that a stop has met before they began.
+                self._end(child, None)
+        return {
+            "results": [child.result for child in self.children],
+            "total_duration_seconds": round(trio.current_time() - began, 3),
+        }
+
+    # --- one child ---
+
+    async def _run_child(self, child: Child, parent: ReasonScope) -> None:
+        room = self._session.children.room
+        assert room is not None
+        async with room:
+            timeout = self._settings.child_timeout_seconds
+            node = child.node = below(
+                parent,
+                "subagent",
+                child.goal[:NAME_CHARS],
+                deadline=trio.current_time() + timeout if timeout > 0 else float("inf"),
+                details={"subagent_id": child.subagent_id},
+            )
+            crash: Crash | None = None
+            try:
+                with node:
+                    done = await contained(f"subagent {child.subagent_id}", self._play, child, node, log=False)
+                    crash = done if isinstance(done, Crash) else None
+            finally:
+                self._end(child, crash)
+
+    async def _play(self, child: Child, node: ReasonScope) -> None:
+        session, settings = self._session, self._settings
+        toolsets = child.task.get("toolsets") or ()
+        parent_tools = self._parent_tools
+
+        def allow(tool: Tool) -> bool:
+            name = tool.spec.name
+            inherited = parent_tools is None or name in parent_tools
+            return inherited and (not toolsets or name in toolsets or tool.flags.toolset in toolsets)
+
+        agent = child.agent = ChildAgent(
+            session,
+            node,
+            source="subagent",
+            depth=child.depth,
+            allow=allow,
+            model=str(child.task.get("model") or settings.model) or None,
+            provider=settings.provider or None,
+            marks={"_delegate_from": session.key},
+        )
+        child.session_key = agent.session.key
+        agent.session.subagent_id = child.subagent_id
+        agent.session.parent_turn = child.parent_turn
+        agent.session.system_message = CHILD_ROLE
+        prompt = Prompt(
+            content=_task_text(child.task, child.goal),
+            source="subagent",
+            unattended=True,
+            allow_clarify=False,
+            limits=self._limits,
+        )
+
+        def started(turn: Turn) -> None:
+            child.status, child.started_at = "running", session.services.clock()
+            child.model = agent.session.info().model
+            self._tell(child, "start", status="running")
+
+        await agent.run(prompt, started=started, on_event=lambda event: self._seen(child, event))
+
+    def _seen(self, child: Child, event: SessionEvent) -> None:
+        """What a child shows, as its parent's clients see it."""
+        match event:
+            case ToolStarted(name=name, context=context):
+                child.tool_used(name)
+                self._tell(child, "tool", tool_name=name, tool_preview=context[:PREVIEW_CHARS])
+            case ToolEnded(name=name, result=result):
+                child.tool_ended(name, result.content[:PREVIEW_CHARS], is_error=result.is_error)
+            case InterimText(text=text):
+                self._tell(child, "progress", text=text[-PREVIEW_CHARS:])
+            case ReasoningAvailable(text=text):
+                self._tell(child, "thinking", text=text[-PREVIEW_CHARS:])
+            case _:
+                return
+
+    def _end(self, child: Child, crash: Crash | None) -> None:
+        """Settle what became of a child and tell it; once."""
+        if not child.live:
+            return
+        session = self._session
+        child.record = child.agent.record if child.agent is not None else None
+        if crash is not None and not isinstance(crash.error, HermesError):
+            log.error("%s failed", crash.name, exc_info=crash.error)
+        child.ended_at = session.services.clock()
+        rows = child.agent.session.rows if child.agent is not None else ()
+        child.result = child_result(
+            child, rows, crash, max_chars=self._settings.max_summary_chars, spill=session.services.spill
+        )
+        child.status = child.result["status"]
+        if child.record is not None:
+            child.said = child.record.text or ""
+            if child.parent_turn is not None:
+                child.parent_turn.children_usage = child.parent_turn.children_usage.plus(
+                    child.agent.turn.spent() if child.agent is not None and child.agent.turn else child.record.usage
+                )
+        self._tell(child, "complete", **_end_facts(child))
+        child.agent = child.node = None
+
+    def _tell(self, child: Child, kind: str, **facts: Any) -> None:
+        turn_id = None if self._in_background else self._turn.turn_id
+        event = SubagentProgress(turn_id, kind, payload(child, facts))
+        if self._in_background:
+            self._session.emit(event)
+        else:
+            self._turn.emit(event)
+
+
+def _end_facts(child: Child) -> dict[str, Any]:
+    result = child.result or {}
+    facts: dict[str, Any] = {
+        "status": child.status,
+        "summary": result.get("summary") or result.get("error") or "",
+        "duration_seconds": result.get("duration_seconds", 0),
+        "output_tail": list(child.outputs),
+    }
+    if child.record is not None:
+        usage = child.record.usage
+        facts |= {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "reasoning_tokens": usage.reasoning_tokens,
+            "api_calls": child.record.api_calls,
+        }
+    return facts
+
+
+def _inherited_limits(turn: Turn, *, in_background: bool) -> TurnLimits:
+    """What is left of the limits of the request (decisions, "deadlines and budgets").
+
+    In the foreground the parent's own scope and budget bound its children; in the background nothing above does.
+    """
+    limits = turn.prompt.limits
+    if not in_background:
+        return TurnLimits(max_iterations=limits.max_iterations)
+    deadline = turn.scope.deadline
+    spent = turn.spent()
+    return TurnLimits(
+        deadline_s=None if deadline == float("inf") else max(0.0, deadline - trio.current_time()),
+        max_iterations=limits.max_iterations,
+        max_tokens_total=None
+        if limits.max_tokens_total is None
+        else max(0, limits.max_tokens_total - spent.total_tokens),
+        max_cost_usd=None if limits.max_cost_usd is None else max(0.0, limits.max_cost_usd - (spent.cost_usd or 0.0)),
+    )
+
+
+def _task_text(task: Mapping[str, Any], goal: str) -> str:
+    parts = [goal]
+    if task.get("context"):
+        parts.append(f"Context:\n{task['context']}")
+    if task.get("output_schema"):
+        schema = json.dumps(task["output_schema"], ensure_ascii=False)
+        parts.append(f"Your last message must be one JSON object, and nothing else, that fits this schema:\n{schema}")
+    return "\n\n".join(parts)
+
+
+# --- what people and the model may do to children --------------------------------------------------------------------
+
+
+def control(session: Session, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """``list``, ``steer`` and ``stop`` of the delegate tool. Raises ``NotFound`` or ``InvalidParams``."""
+    if action == "list":
+        return {"subagents": [describe(child) for child in session.children.walk()]}
+    subagent_id = str(request.get("subagent_id") or "")
+    child = session.children.find(subagent_id)
+    if child is None:
+        raise NotFound(f"no child agent {subagent_id}")
+    if action == "stop":
+        stopped = child.cancel(CancelReason(Cause.NODE_CANCEL, "stopped by the agent that started it"))
+        return {"subagent_id": subagent_id, "stopped": stopped}
+    message = str(request.get("message") or "").strip()
+    if not message:
+        raise InvalidParams("steer needs a message")
+    return {"subagent_id": subagent_id, "status": "queued" if child.steer(message) else "rejected"}
+
+
+def describe(child: Child) -> dict[str, Any]:
+    """One child for ``subagent.list`` and ``delegation.status`` (gateway §9.5)."""
+    shape: dict[str, Any] = {
+        "subagent_id": child.subagent_id,
+        "parent_id": child.parent_id,
+        "depth": child.depth,
+        "goal": child.goal,
+        "delegation_id": child.delegation_id,
+        "model": child.model,
+        "started_at": child.started_at,
+        "status": child.status,
+        "tool_count": child.tool_count,
+        "last_tool": child.last_tool,
+        "accepting_steer": child.accepting_steer,
+    }
+    return {name: value for name, value in shape.items() if value is not None}
+
+
+def list_children(session: Session) -> list[Child]:
+    """All children of a session and theirs, oldest first."""
+    return list(session.children.walk())
+
+
+def interrupt_child(session: Session, subagent_id: str, reason: CancelReason) -> bool:
+    """Stop one child; its siblings and its parent go on. False if there is no such child or it has ended."""
+    child = session.children.find(subagent_id)
+    return child is not None and child.cancel(reason)
+
+
+def steer_child(session: Session, subagent_id: str, text: str) -> bool:
+    """Text for one child. False: it takes none. Raises ``NotFound``."""
+    child = session.children.find(subagent_id)
+    if child is None:
+        raise NotFound(f"no subagent {subagent_id}")
+    return child.steer(text)
+
+
+def tail_child(session: Session, subagent_id: str) -> tuple[str, bool] | None:
+    """The newest of what a child has said, at most 16 KiB, and whether more came before; None if there is none."""
+    child = session.children.find(subagent_id)
+    return None if child is None else child.tail()
+
+
+def active_children(registry: SessionRegistry) -> list[tuple[Session, Child]]:
+    """Everybody who works now, with the session that it works for."""
+    return [(session, child) for session in registry.live() for child in session.children.live()]
+
+
+def pause(services: Services, paused: bool) -> bool:
+    """While paused, no new child is started anywhere in this server."""
+    services.delegation.paused = paused
+    return paused
