@@ -112,7 +112,7 @@ async def store_rest(session: Session, turn: Turn, ending: Ending) -> None:
 
 
 async def _failure(
-    turn: Turn, ending: Ending, what: str, fn: Callable[[Unpack[Ts]], Awaitable[object]], *args: Unpack[Ts]
+    turn: Turn, ending: Ending, what: str, fn: Callable[[Unpack[Ts]], Awaitable[object]], *args: *Ts
 ) -> Exception | None:
     """Take one step of the end; returns what went wrong with it, after noting it."""
     result = await contained(f"turn {turn.turn_id}: {what}", fn, *args, log=False)

@@ -1,0 +1,228 @@
+"""What the tools of one session run: real children, ended with the call, the turn or the session that owns them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from hermes.agent.ports import BackgroundProcessInfo, ProcessRequest
+from hermes.errors import ProcessNotFound, Unsupported
+from hermes.events import ProcessEnded, ProcessOutput, SessionEvent
+from hermes.nurseries.background_process import BackgroundProcess
+from hermes.nurseries.ids import counting_ids
+from hermes.nurseries.process_tree import owner_tag
+from hermes.nurseries.processes import ProcessSupervisor
+from hermes.nurseries.scopes import LiveTree, ReasonScope
+from hermes.nurseries.session_processes import KEPT_FINISHED_S, MAX_KEPT, HeadAndTail, SessionProcesses
+
+
+class Owner:
+    """A session as far as processes need one."""
+
+    key = "20260101_000000_000001"
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.scope = ReasonScope("session", "s", None, tree=LiveTree())
+        self.events: list[SessionEvent] = []
+        self.finished: list[tuple[BackgroundProcessInfo, str]] = []
+        self._nursery = nursery
+
+    async def start_background_process(self, process: BackgroundProcess, name: str) -> None:
+        await self._nursery.start(process.supervise)
+
+    def emit(self, event: SessionEvent) -> int:
+        self.events.append(event)
+        return len(self.events)
+
+    def process_finished(self, info: BackgroundProcessInfo, output: str) -> None:
+        self.finished.append((info, output))
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def session_processes(tmp_path: Path) -> AsyncIterator[tuple[SessionProcesses, Owner, Clock]]:
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            owner, clock = Owner(nursery), Clock()
+            supervisor = ProcessSupervisor(owner_tag(str(tmp_path)), kill_grace=0.2)
+            yield SessionProcesses(owner, supervisor, counting_ids(), clock), owner, clock
+            nursery.cancel_scope.cancel()
+
+
+def shell(script: str, **options: object) -> ProcessRequest:
+    environment = {"PATH": os.environ["PATH"]}
+    return ProcessRequest(("/bin/sh", "-c", script), cwd="/", env=environment, **options)  # type: ignore[arg-type]
+
+
+def ignore(_chunk: bytes) -> None: ...
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await trio.sleep(0.005)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_output_is_bounded_to_its_head_and_its_tail(size: int) -> None:
+    kept = HeadAndTail(100)
+    data = bytes(range(256)) * 4
+    for at in range(0, len(data), size):
+        kept.add(data[at : at + size])
+    output, head = kept.take()
+    assert (len(output), head) == (100, 40)
+    assert output == data[:40] + data[-60:]
+    assert kept.dropped == len(data) - 100
+
+
+def test_short_output_is_kept_whole() -> None:
+    kept = HeadAndTail(100)
+    kept.add(b"hello ")
+    kept.add(b"world")
+    assert kept.take() == (b"hello world", 11)
+    assert kept.dropped == 0
+
+
+async def test_a_foreground_process_gives_its_output_and_its_end(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        seen: list[bytes] = []
+        end = await processes.run_foreground(
+            shell("cat; echo oops >&2; exit 3", stdin=b"given"), seen.append, turn_id="t1", node=owner.scope
+        )
+        assert (end.exit_code, end.timed_out, end.dropped_bytes) == (3, False, 0)
+        assert sorted(end.output.split()) == sorted(b"given oops".split()) or end.output == b"givenoops\n"
+        assert b"".join(seen) == end.output
+
+
+async def test_a_foreground_process_that_takes_too_long_has_no_exit_code(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        end = await processes.run_foreground(
+            shell("echo begun; sleep 60", timeout=0.3), ignore, turn_id="t1", node=owner.scope
+        )
+        assert (end.exit_code, end.timed_out, end.output) == (None, True, b"begun\n")
+
+
+async def test_a_command_that_cannot_be_started_is_an_os_error_and_leaves_nothing(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        request = ProcessRequest(("/no/such/program",), cwd="/", env={})
+        with pytest.raises(OSError):
+            await processes.run_foreground(request, ignore, turn_id="t1", node=owner.scope)
+        with pytest.raises(OSError):
+            await processes.start(request, command="nope", notify=True, turn_id="t1")
+        assert processes.list() == []
+
+
+async def test_a_background_process_is_listed_read_and_told_of(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, clock):
+        info = await processes.start(shell("echo one; read x; echo got $x"), command="echo", notify=True, turn_id="t1")
+        assert (info.process_id, info.status, info.command, info.started_at) == (
+            "proc_000000000001", "running", "echo", 1000.0,
+        )  # fmt: skip
+        assert [name for name, _ in processes.running()] == [info.process_id]
+        await until(lambda: "one" in processes.log(info.process_id))
+        assert processes.read_new(info.process_id) == "one\n"
+        assert processes.read_new(info.process_id) == ""
+        clock.now = 1005.0
+        await processes.write(info.process_id, b"this\n")
+        ended = await processes.wait(info.process_id, 10)
+        assert (ended.status, ended.exit_code, ended.ended_at) == ("exited", 0, 1005.0)
+        assert processes.read_new(info.process_id) == "got this\n"
+        assert processes.get("proc_").output_preview == "one\ngot this\n"
+        assert "".join(event.chunk for event in owner.events if isinstance(event, ProcessOutput)) == "one\ngot this\n"
+        assert owner.events[-1] == ProcessEnded(info.process_id, 0, "echo")
+        assert [(found.exit_code, output) for found, output in owner.finished] == [(0, "one\ngot this\n")]
+
+
+async def test_a_wait_for_a_process_is_bounded_and_leaves_it_running(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, _, __):
+        info = await processes.start(shell("sleep 60"), command="sleep", notify=False, turn_id="t1")
+        assert (await processes.wait(info.process_id, 0.05)).status == "running"
+        assert (await processes.kill(info.process_id)).status == "killed"
+
+
+async def test_a_killed_process_is_not_announced_and_a_finished_one_is_not_called_killed(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        killed = await processes.start(shell("sleep 60"), command="sleep", notify=True, turn_id="t1")
+        await processes.kill(killed.process_id)
+        done = await processes.start(shell("exit 4"), command="exit", notify=True, turn_id="t1")
+        await processes.wait(done.process_id, 10)
+        assert (await processes.kill(done.process_id)).status == "exited"
+        await until(lambda: len(owner.finished) == 1)
+        assert owner.finished[0][0].process_id == done.process_id
+
+
+async def test_input_that_nobody_reads_is_an_error_for_people(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, _, __):
+        info = await processes.start(shell("cat; sleep 60"), command="cat", notify=False, turn_id="t1")
+        await processes.close_stdin(info.process_id)
+        with pytest.raises(Unsupported):
+            await processes.write(info.process_id, b"x")
+
+
+async def test_an_id_may_be_shortened_while_it_is_clear(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, _, __):
+        with pytest.raises(ProcessNotFound, match="no process"):
+            processes.get("proc_")
+        first = await processes.start(shell("sleep 60"), command="a", notify=False, turn_id="t1")
+        assert processes.get("proc_0").process_id == first.process_id
+        await processes.start(shell("sleep 60"), command="b", notify=False, turn_id="t1")
+        with pytest.raises(ProcessNotFound, match="ambiguous"):
+            processes.get("proc_0")
+        with pytest.raises(ProcessNotFound):
+            processes.get("")
+        assert processes.get(first.process_id).command == "a"
+
+
+async def test_a_stop_of_a_turn_ends_its_own_processes_and_no_others(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, _, __):
+        mine = await processes.for_turn("t1").start(shell("sleep 60"), command="mine")
+        other = await processes.for_turn("t2").start(shell("sleep 60"), command="other")
+        assert await processes.stop_turn("t1") == 1
+        assert processes.get(mine.process_id).status == "killed"
+        assert processes.get(other.process_id).status == "running"
+        assert await processes.stop_all() == 1
+        assert await processes.stop_all() == 0
+
+
+async def test_a_terminal_follows_the_size_of_its_client(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, _, __):
+        info = await processes.start(shell("read x; stty size", pty=True), command="stty", notify=False, turn_id="t1")
+        processes.resize(132, 43)
+        await processes.write(info.process_id, b"go\n")
+        await processes.wait(info.process_id, 10)
+        assert "43 132" in processes.log(info.process_id)
+
+
+async def test_finished_processes_are_forgotten_after_a_while_and_beyond_a_number(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, _, clock):
+        old = await processes.start(shell("true"), command="old", notify=False, turn_id="t1")
+        await processes.wait(old.process_id, 10)
+        await until(lambda: processes.get(old.process_id).ended_at is not None)
+        clock.now += KEPT_FINISHED_S + 1
+        alive = await processes.start(shell("sleep 60"), command="alive", notify=False, turn_id="t1")
+        assert [info.command for info in processes.list()] == ["alive"]
+        for number in range(MAX_KEPT + 3):
+            info = await processes.start(shell("true"), command=str(number), notify=False, turn_id="t1")
+            await processes.wait(info.process_id, 10)
+        assert len(processes.list()) <= MAX_KEPT
+        assert processes.get(alive.process_id).status == "running"
+
+
+async def test_leaving_the_session_kills_what_it_runs(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, _, __):
+        info = await processes.start(shell("sleep 60"), command="sleep", notify=False, turn_id="t1")
+        assert info.pid is not None
+        os.kill(info.pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(info.pid, signal.SIGCONT)
