@@ -72,4 +72,7 @@ def named_row(active: Sequence[ActiveRow], intent: RewindIntent) -> int:
         found = row.row_id == intent.row_id if intent.row_id is not None else row.message_id == intent.message_id
         if found and row.is_target:
             return index
-    raise StaleRewindTarget
+    data = {"user_turn_count": sum(row.is_prompt for row in active)}
+    if intent.ordinal is not None:
+        data["ordinal"] = intent.ordinal
+    raise StaleRewindTarget(data=data)

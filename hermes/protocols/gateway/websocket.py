@@ -1,4 +1,4 @@
-"""The gateway on a WebSocket: a client must show who it is (gateway §1.3.2 to §1.3.4), then it is served like any other.
+"""The gateway on a WebSocket: a client must show who it is (gateway §1.3.2 to §1.3.4), then it is served as others are.
 
 Apart from ``surface.py``, so that a stdio host never loads the WebSocket library. A connection comes and goes; its
 sessions stay.
