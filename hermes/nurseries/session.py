@@ -43,7 +43,7 @@ from hermes.nurseries.session_memory import SessionMemory
 from hermes.nurseries.session_processes import SessionProcesses
 from hermes.nurseries.settlement import Settlement
 from hermes.nurseries.turn import Turn
-from hermes.nurseries.turn_slot import BusyPolicy, Submission, TurnSlot
+from hermes.nurseries.turn_slot import Accepted, BusyPolicy, Submission, TurnSlot
 from hermes.outcomes import CancelReason, Cause, TurnRecord, Usage
 
 log = logging.getLogger(__name__)
@@ -484,4 +484,5 @@ def _new_log(services: Services) -> EventLog[SessionEvent]:
 def _given(prompt: Prompt, status: Any) -> Submission:
     submission = Submission(prompt, status)
     submission.turn.settle(None)
+    submission.accepted.settle(Accepted(None))
     return submission
