@@ -6,6 +6,7 @@ Everything here that waits does so inside the call's own scope, so a tool needs 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,8 @@ class CallContext:
         if self.unattended:
             await trio.lowlevel.checkpoint()
             return NoClient()
+        if question.tool_call_id is None:
+            question = replace(question, tool_call_id=self.call_id)
         with self._batch.human_time():
             async with self._batch.asking:
                 return await self._turn.session.requests.ask(

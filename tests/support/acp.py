@@ -15,6 +15,8 @@ from tests.support.acp_schema import CheckedConversation
 from tests.support.memory_channel import MemoryChannel
 
 Frame = dict[str, Any]
+WITHIN = 20.0
+"""Seconds after which a frame that does not come fails the test. Real ones: the surface looks at files in threads."""
 
 
 class AcpClient:
@@ -65,11 +67,12 @@ class AcpClient:
     # --- hearing
 
     async def frame(self, matches: Callable[[Frame], bool], *, after: int = 0) -> Frame:
-        while True:
-            for frame in self.frames[after:]:
-                if matches(frame):
-                    return frame
-            await self.channel.heard(len(self.channel.sent) + 1)
+        with trio.fail_after(WITHIN):
+            while True:
+                for frame in self.frames[after:]:
+                    if matches(frame):
+                        return frame
+                await self.channel.heard(len(self.channel.sent) + 1)
 
     async def answer(self, request_id: int) -> Frame:
         return await self.frame(lambda frame: frame.get("id") == request_id and "method" not in frame)

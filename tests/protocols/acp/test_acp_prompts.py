@@ -16,8 +16,8 @@ def position(client: AcpClient, request_id: int) -> int:
     return next(i for i, f in enumerate(client.frames) if f.get("id") == request_id and "method" not in f)
 
 
-async def test_a_prompt_streams_its_text_and_is_answered_after_the_last_update(autojump_clock: Any) -> None:
-    services, _ = make_services(say("Hello", " world", pause=0.1))
+async def test_a_prompt_streams_its_text_and_is_answered_after_the_last_update() -> None:
+    services, _ = make_services(say("Hello", " world", pause=0.02))
     async with acp_client(services) as client:
         session = await client.new_session()
         request = client.start_prompt(session, "hi")
@@ -31,10 +31,10 @@ async def test_a_prompt_streams_its_text_and_is_answered_after_the_last_update(a
         assert len({u["messageId"] for u in client.updates("agent_message_chunk")}) == 1
 
 
-async def test_reasoning_is_sent_as_thoughts(autojump_clock: Any) -> None:
+async def test_reasoning_is_sent_as_thoughts() -> None:
     async def reply(request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
         on_delta(DeltaKind.REASONING, "hmm")
-        await trio.sleep(0.1)
+        await trio.sleep(0.01)
         on_delta(DeltaKind.TEXT, "yes")
         return ModelFinished(text="yes", reasoning="hmm", finish_reason="stop", usage=Usage(input_tokens=1, calls=1))
 
@@ -45,10 +45,8 @@ async def test_reasoning_is_sent_as_thoughts(autojump_clock: Any) -> None:
         assert client.text() == "yes"
 
 
-async def test_a_tool_call_goes_from_pending_to_completed_and_the_next_text_is_a_new_message(
-    autojump_clock: Any,
-) -> None:
-    services, _ = make_services(say("First.", calls=[call("nap", seconds=1)]), say("Second."))
+async def test_a_tool_call_goes_from_pending_to_completed_and_the_next_text_is_a_new_message() -> None:
+    services, _ = make_services(say("First.", calls=[call("nap", seconds=0.01)]), say("Second."))
     async with acp_client(services) as client:
         await client.prompt(await client.new_session(), "hi")
         updates = client.updates()
@@ -58,7 +56,7 @@ async def test_a_tool_call_goes_from_pending_to_completed_and_the_next_text_is_a
         assert len({m["messageId"] for m in messages}) == 2
 
 
-async def test_a_cancel_ends_the_prompt_as_cancelled_and_closes_its_calls_as_failed(autojump_clock: Any) -> None:
+async def test_a_cancel_ends_the_prompt_as_cancelled_and_closes_its_calls_as_failed() -> None:
     services, _ = make_services(say("Working", calls=[call("nap", seconds=1000)]), say("again"))
     async with acp_client(services) as client:
         session = await client.new_session()
@@ -75,7 +73,7 @@ async def test_a_cancel_ends_the_prompt_as_cancelled_and_closes_its_calls_as_fai
         assert client.text(after=after) == "again"
 
 
-async def test_a_cancel_in_the_same_write_as_its_prompt_cancels_it(autojump_clock: Any) -> None:
+async def test_a_cancel_in_the_same_write_as_its_prompt_cancels_it() -> None:
     services, model = make_services(hang())
     async with acp_client(services) as client:
         session = await client.new_session()
@@ -85,7 +83,7 @@ async def test_a_cancel_in_the_same_write_as_its_prompt_cancels_it(autojump_cloc
         assert model.open == 0
 
 
-async def test_a_cancel_of_an_idle_session_does_not_touch_the_next_prompt(autojump_clock: Any) -> None:
+async def test_a_cancel_of_an_idle_session_does_not_touch_the_next_prompt() -> None:
     services, _ = make_services(say("fine"))
     async with acp_client(services) as client:
         session = await client.new_session()
@@ -95,7 +93,7 @@ async def test_a_cancel_of_an_idle_session_does_not_touch_the_next_prompt(autoju
         assert (await client.prompt(session, "hi"))["stopReason"] == "end_turn"
 
 
-async def test_cancelling_the_request_of_a_prompt_answers_it_once_as_cancelled(autojump_clock: Any) -> None:
+async def test_cancelling_the_request_of_a_prompt_answers_it_once_as_cancelled() -> None:
     services, _ = make_services(hang(), say("ok"))
     async with acp_client(services) as client:
         session = await client.new_session()
@@ -109,8 +107,8 @@ async def test_cancelling_the_request_of_a_prompt_answers_it_once_as_cancelled(a
         assert sum(1 for f in client.frames if f.get("id") == request) == 1
 
 
-async def test_a_second_prompt_waits_for_its_turn_and_is_answered_at_its_end(autojump_clock: Any) -> None:
-    services, _ = make_services(say("one", pause=1), say("two", pause=1))
+async def test_a_second_prompt_waits_for_its_turn_and_is_answered_at_its_end() -> None:
+    services, _ = make_services(say("one", pause=0.02), say("two", pause=0.02))
     async with acp_client(services) as client:
         session = await client.new_session()
         first = client.start_prompt(session, "first")
@@ -122,7 +120,7 @@ async def test_a_second_prompt_waits_for_its_turn_and_is_answered_at_its_end(aut
         assert client.text("user_message_chunk") == "second"
 
 
-async def test_a_cancel_drops_what_waits_and_answers_all_prompts(autojump_clock: Any) -> None:
+async def test_a_cancel_drops_what_waits_and_answers_all_prompts() -> None:
     services, _ = make_services(hang(), say("after"))
     async with acp_client(services) as client:
         session = await client.new_session()
@@ -134,7 +132,7 @@ async def test_a_cancel_drops_what_waits_and_answers_all_prompts(autojump_clock:
         assert client.text() == "after"
 
 
-async def test_the_permission_request_names_the_announced_call_and_consent_runs_it(autojump_clock: Any) -> None:
+async def test_the_permission_request_names_the_announced_call_and_consent_runs_it() -> None:
     services, _ = make_services(say(calls=[call("ask")]), say("done"))
     async with acp_client(services) as client:
         session = await client.new_session()
@@ -150,7 +148,7 @@ async def test_the_permission_request_names_the_announced_call_and_consent_runs_
         assert "session" in last["content"][0]["content"]["text"]
 
 
-async def test_everything_but_an_offered_allowing_option_is_a_denial(autojump_clock: Any) -> None:
+async def test_everything_but_an_offered_allowing_option_is_a_denial() -> None:
     answers: list[Any] = [
         permission("deny"),
         permission("allow_everything"),
@@ -173,7 +171,7 @@ async def test_everything_but_an_offered_allowing_option_is_a_denial(autojump_cl
             assert "'deny'" in last["content"][0]["content"]["text"]
 
 
-async def test_a_cancel_withdraws_the_question_and_a_late_consent_runs_nothing(autojump_clock: Any) -> None:
+async def test_a_cancel_withdraws_the_question_and_a_late_consent_runs_nothing() -> None:
     services, _ = make_services(say(calls=[call("ask")]), say("next"))
     async with acp_client(services) as client:
         session = await client.new_session()
@@ -190,7 +188,7 @@ async def test_a_cancel_withdraws_the_question_and_a_late_consent_runs_nothing(a
         assert tool_statuses(client.updates(), "c1")[-1] == "failed"
 
 
-async def test_an_empty_prompt_ends_without_a_model_call(autojump_clock: Any) -> None:
+async def test_an_empty_prompt_ends_without_a_model_call() -> None:
     services, model = make_services()
     async with acp_client(services) as client:
         session = await client.new_session()
@@ -198,7 +196,7 @@ async def test_an_empty_prompt_ends_without_a_model_call(autojump_clock: Any) ->
         assert model.requests == []
 
 
-async def test_prompts_of_different_sessions_run_side_by_side(autojump_clock: Any) -> None:
+async def test_prompts_of_different_sessions_run_side_by_side() -> None:
     services, _ = make_services(hang(), say("quick"))
     async with acp_client(services) as client:
         slow, quick = await client.new_session(), await client.new_session()
@@ -210,7 +208,7 @@ async def test_prompts_of_different_sessions_run_side_by_side(autojump_clock: An
         await client.answer(hanging)
 
 
-async def test_the_end_of_input_stops_turns_and_the_server(autojump_clock: Any) -> None:
+async def test_the_end_of_input_stops_turns_and_the_server() -> None:
     services, model = make_services(hang())
     async with acp_client(services) as client:
         session = await client.new_session()
