@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.agent.ports import ResolvedModel, TranscriptStore
-from hermes.agent.providers.http_stream import HttpClient
+from hermes.agent.providers.http_stream import HttpClient, ProxySettings
 from hermes.agent.providers.registry import Models
 from hermes.agent.redaction import redact
 from hermes.agent.store.leases import current_owner
@@ -22,7 +22,7 @@ from hermes.agent.tool_display import tool_preview
 from hermes.agent.tools.registry import build_tools, load_plugins
 from hermes.agent.tools.services import ToolServices
 from hermes.agent.tools.spillover import write_spillover
-from hermes.config import LoadedSettings, child_environment
+from hermes.config import LoadedSettings, child_environment, proxy_variables
 from hermes.events import ConfigChanged, ServerEvent, event_cost
 from hermes.live_config import LiveConfig
 from hermes.model_settings import custom_providers, fallback_specs, model_settings
@@ -50,7 +50,7 @@ def build_services(
     models = Models(
         model_settings(loaded),
         loaded.credentials,
-        HttpClient(),
+        HttpClient(proxies=ProxySettings.from_variables(proxy_variables())),
         custom=custom_providers(loaded),
         fallbacks=fallback_specs(loaded),
     )

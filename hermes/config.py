@@ -323,6 +323,12 @@ def _credentials(settings: Settings, variables: Mapping[str, str]) -> dict[str, 
     }
 
 
+def proxy_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The usual proxy variables, in either case."""
+    variables = os.environ if environ is None else environ
+    return {name: value for name, value in variables.items() if name.lower().endswith("_proxy") and value}
+
+
 def child_environment(settings: Settings, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of tools: without provider keys and our own secrets, unless ``terminal.env_passthrough`` names
     them, and without what a one-file build has put there for itself."""

@@ -104,7 +104,10 @@ PHASE_STATUS: Mapping[TurnPhase, RunStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts and cost. ``estimated`` is true when the provider sent none and the numbers are ours."""
+    """Token counts and cost. ``estimated`` is true when the provider sent none and the numbers are ours.
+
+    ``input_tokens`` are those read fresh; what came from or went to the provider's cache is counted beside them.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -116,8 +119,13 @@ class Usage:
     estimated: bool = False
 
     @property
+    def prompt_tokens(self) -> int:
+        """The whole prompt, cached or not."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    @property
     def total_tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
+        return self.prompt_tokens + self.output_tokens
 
     def plus(self, other: Usage) -> Usage:
         """The sum of both; the cost is unknown only if it is unknown on both sides."""

@@ -130,7 +130,7 @@ class ModelCaller:
             return finished
         self._complete(sink, finished)
         usage = call_usage(finished, tokens, self.resolved)
-        progress.last_prompt_tokens = usage.input_tokens
+        progress.last_prompt_tokens = usage.prompt_tokens
         progress.served_model = finished.served_model or self.resolved.model
         progress.end_call(usage)
         return Reply(finished, sink, tokens)

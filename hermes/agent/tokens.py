@@ -51,7 +51,7 @@ def request_tokens(request: ModelRequest) -> int:
 def call_usage(finished: ModelFinished, prompt_tokens: int, model: ResolvedModel) -> Usage:
     """What one call cost: the provider's numbers if it sent any, else an estimate that says so."""
     usage = finished.usage
-    if usage is None or (usage.input_tokens == 0 and usage.output_tokens == 0):
+    if usage is None or usage.total_tokens == 0:
         written = finished.text + finished.reasoning + "".join(c.name + c.arguments for c in finished.tool_calls)
         usage = Usage(input_tokens=prompt_tokens, output_tokens=text_tokens(written), estimated=True)
     cost = usage.cost_usd if usage.cost_usd is not None else _cost(usage, model)
@@ -68,11 +68,11 @@ def call_usage(finished: ModelFinished, prompt_tokens: int, model: ResolvedModel
 
 
 def _cost(usage: Usage, model: ResolvedModel) -> float | None:
-    """USD, from prices per million tokens. ``input_tokens`` counts the cached ones too."""
+    """USD, from prices per million tokens. Writing to the cache is counted at the fresh price."""
     if model.input_price is None or model.output_price is None:
         return None
     cached_price = model.input_price if model.cache_read_price is None else model.cache_read_price
-    fresh = max(usage.input_tokens - usage.cache_read_tokens, 0)
+    fresh = usage.input_tokens + usage.cache_write_tokens
     total = (
         fresh * model.input_price + usage.cache_read_tokens * cached_price + usage.output_tokens * model.output_price
     )
