@@ -45,6 +45,9 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         # Start-up: most homes have no file to parse, and the client library is first needed by the first model call.
         ("config_file.py", "ruamel"),
         ("agent/providers/http_stream.py", "httpx2"),
+        # The same, for the first MCP server and for the first plugin that needs asyncio.
+        ("nurseries/mcp_transport.py", "httpx2"),
+        ("nurseries/asyncio_island.py", "asyncio"),
     }
 )
 DYNAMIC_IMPORTS = ("__init__.py", "testing/__init__.py", "cli/", "app.py")

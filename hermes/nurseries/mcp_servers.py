@@ -1,0 +1,258 @@
+"""McpServers: the MCP servers of the process, or of one session; their tools, their status, their reload.
+
+The configured servers are shared by all sessions, one connection each. The servers that an editor brings along are
+another ``McpServers`` that lives in its session and ends with it. Servers start in the background, when they are first
+of use; nobody waits for a slow one. The tools that a session has seen stay as they were until a reload, because its
+tool list is pinned (TL-8).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+
+from hermes.agent.ports import SessionMemory, Tool
+from hermes.nurseries.mcp_config import McpServerConfig, configured_servers, revision
+from hermes.nurseries.mcp_server import McpServer, ServerHost
+from hermes.nurseries.mcp_transport import TransportHost
+from hermes.nurseries.processes import ProcessSupervisor
+from hermes.nurseries.scopes import ReasonScope
+from hermes.nurseries.session import Session
+
+log = logging.getLogger(__name__)
+
+RELOAD_WAIT = 30.0
+CONFIRM_RELOAD = (
+    "Reloading the MCP servers changes the list of tools and with it the beginning of every prompt: the provider's "
+    "prompt cache is lost once. Reload now?"
+)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """``revision`` is what is loaded now; ``coalesced``: another caller's reload did it."""
+
+    revision: str
+    coalesced: bool = False
+
+
+class McpServers:
+    """A set of servers with one lifetime. ``run`` must be running before a server can start.
+
+    Parameters: ``parent``, the node below which they live; ``transport``, what their connections need; ``label``, the
+    name of the set, different for each set that one session sees.
+    """
+
+    def __init__(self, parent: ReasonScope, transport: TransportHost, *, label: str = "mcp servers") -> None:
+        self.label = label
+        self.on_change: Callable[[], None] | None = None
+        """Called when a status or a list of tools is different; must not raise or wait."""
+        self.loaded_revision = ""
+        self._parent = parent
+        self._scope: ReasonScope | None = None
+        self._nursery: trio.Nursery | None = None
+        self._not_yet_started: list[tuple[Callable[[], Any], str]] = []
+        self._servers: dict[str, McpServer] = {}
+        self._generation = 0
+        self._reloads = 0
+        self._reloading = trio.Lock()
+        self._host = ServerHost(transport, self._start, self._node, self._changed)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the servers until cancelled; nothing of them is left afterwards."""
+        scope = self._scope = ReasonScope("mcp_servers", self.label, self._parent)
+        try:
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    for fn, name in self._not_yet_started:
+                        nursery.start_soon(fn, name=name)
+                    self._not_yet_started.clear()
+                    task_status.started()
+                    await trio.sleep_forever()
+        finally:
+            self._nursery = None
+            for server in self._servers.values():
+                server.stop()
+
+    # --- which servers ---
+
+    def configure(self, configs: Sequence[McpServerConfig], *, loaded: str = "") -> None:
+        """Have exactly these servers: new and changed ones as new servers, unchanged ones tried or listed again.
+
+        Synchronous and whole. Nothing starts that was not in use: see ``warm``.
+        """
+        old = self._servers
+        self._servers = {}
+        for config in configs:
+            known = old.pop(config.name, None)
+            if known is not None and known.config == config:
+                self._servers[config.name] = known
+                continue
+            if known is not None:
+                known.stop()
+            self._servers[config.name] = McpServer(config, self._host, before=known)
+        for server in old.values():
+            server.stop()
+        self._generation += 1
+        self.loaded_revision = loaded
+        self._changed()
+
+    def configure_from(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """``configure`` with the ``mcp_servers`` setting."""
+        self.configure(configured_servers(settings), loaded=revision(settings))
+
+    def warm(self) -> None:
+        """Start all servers that have not been tried yet, in the background."""
+        for server in self._servers.values():
+            if server.state == "configured":
+                server.want()
+
+    async def wait_ready(self, within: float) -> bool:
+        """Give the servers that are connecting a moment; true if all of them are ready or have failed."""
+        with trio.move_on_after(within):
+            for server in list(self._servers.values()):
+                await server.wait_ready()
+            return True
+        return False
+
+    async def reload(
+        self, settings: Callable[[], Mapping[str, Mapping[str, Any]]], *, wanted: str | None = None
+    ) -> Reloaded:
+        """Load the setting anew and wait for the servers, within a bound. One caller at a time does the work; one that
+        waited for another's takes its result, if that loaded what it ``wanted`` (gateway §9.4)."""
+        seen = self._reloads
+        async with self._reloading:
+            if self._reloads > seen and wanted in (None, self.loaded_revision):
+                return Reloaded(self.loaded_revision, coalesced=True)
+            self.configure_from(settings())
+            for server in self._servers.values():
+                server.retry_now()
+            await self.wait_ready(RELOAD_WAIT)
+            self._generation += 1
+            self._reloads += 1
+        self._changed()
+        return Reloaded(self.loaded_revision)
+
+    # --- what they offer ---
+
+    def tools(self) -> tuple[Tool, ...]:
+        """All tools known now, in the order of the configuration. Also those of a server that is down at the moment."""
+        found: dict[str, Tool] = {}
+        for server in self._servers.values():
+            for tool in server.tools:
+                if tool.spec.name in found:
+                    log.warning("two MCP servers offer %s; the later one's is left out", tool.spec.name)
+                found.setdefault(tool.spec.name, tool)
+        return tuple(found.values())
+
+    def tools_for(self, memory: SessionMemory) -> tuple[Tool, ...]:
+        """The tools of one session: as it first saw them, until a reload. Starts the servers."""
+        self.warm()
+        key = f"mcp_tools:{self.label}"
+        seen = memory.extras.get(key)
+        if seen is None or seen[0] != self._generation:
+            seen = memory.extras[key] = (self._generation, self.tools())
+        tools: tuple[Tool, ...] = seen[1]
+        return tools
+
+    def status(self) -> list[dict[str, Any]]:
+        """``[{name, status, tool_count, error?}]`` for ``SessionInfo.mcp_servers``."""
+        return [server.status() for server in self._servers.values()]
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """The rows of ``mcp.servers.list``."""
+        return [server.config.summary() for server in self._servers.values()]
+
+    def runtime_rows(self) -> list[dict[str, Any]]:
+        """The rows of ``mcp.servers.status``."""
+        return [
+            {
+                "name": server.config.name,
+                "transport": server.config.transport,
+                "tools": len(server.tools),
+                "connected": server.state == "connected",
+                "disabled": server.state == "disabled",
+                "status": server.state,
+                "source": "config",
+            }
+            for server in self._servers.values()
+        ]
+
+    # --- for the servers ---
+
+    def _start(self, fn: Callable[[], Any], name: str) -> None:
+        if self._nursery is None:
+            self._not_yet_started.append((fn, name))
+        else:
+            self._nursery.start_soon(fn, name=name)
+
+    def _node(self) -> ReasonScope:
+        assert self._scope is not None
+        return self._scope
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+
+# --- servers and sessions --------------------------------------------------------------------------------------------
+
+
+def needs_confirmation(confirm: bool | None, *, ask: bool) -> bool:
+    """Whether ``reload.mcp`` only asks: ``ask`` is the setting ``approvals.mcp_reload_confirm``."""
+    return ask and confirm is not True
+
+
+def start_session_servers(
+    session: Session,
+    configs: Sequence[McpServerConfig],
+    *,
+    supervisor: ProcessSupervisor,
+    environment: Callable[[], Mapping[str, str]],
+    redact: Callable[[str], str],
+) -> McpServers:
+    """The servers that an editor brings along: they live in the session, in its directory, and end with it.
+
+    A second list (load, resume) replaces the first.
+    """
+    own: McpServers | None = session.memory.extras.get("mcp_own")
+    if own is None:
+        transport = TransportHost(supervisor, environment, session.memory.cwd, session.key, redact)
+        own = session.memory.extras["mcp_own"] = McpServers(session.scope, transport, label="editor's mcp servers")
+        session.start_soon(own.run, name="editor's mcp servers")
+    own.configure(configs)
+    own.warm()
+    return own
+
+
+def session_tools(session: Session, shared: McpServers | None) -> tuple[Tool, ...]:
+    """The MCP tools of a session: the editor's own servers first, then the configured ones. For ``build_tools``."""
+    own: McpServers | None = session.memory.extras.get("mcp_own")
+    return tuple(tool for servers in (own, shared) if servers is not None for tool in servers.tools_for(session.memory))
+
+
+def publish_status(session: Session, shared: McpServers | None) -> None:
+    """Put the status where ``session.info()`` reads it, and tell the session's watchers if it is different."""
+    own: McpServers | None = session.memory.extras.get("mcp_own")
+    rows = [row for servers in (own, shared) if servers is not None for row in servers.status()]
+    if session.memory.extras.get("mcp_servers", []) != rows:
+        session.memory.extras["mcp_servers"] = rows
+        session.announce_info()
+
+
+def follow_changes(servers: McpServers, sessions: Callable[[], Sequence[Session]], shared: McpServers | None) -> None:
+    """From now on the sessions are told when something about these servers is different."""
+    servers.on_change = partial(_tell_sessions, sessions, shared)
+
+
+def _tell_sessions(sessions: Callable[[], Sequence[Session]], shared: McpServers | None) -> None:
+    for session in sessions():
+        publish_status(session, shared)

@@ -1,0 +1,199 @@
+"""MCP tools as the loop sees them: names, schemas, results; and the tool itself, which only asks its server.
+
+What a server says is data from outside: names are reduced and cut, schemas are copied within bounds and without
+cycles, results are text and images and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from hermes.agent.ports import ParallelClass, ToolContext, ToolFlags, ToolOutput, ToolSpec
+from hermes.agent.tool_display import tool_preview
+from hermes.messages import ImagePart
+from hermes.nurseries.mcp_config import McpServerConfig
+
+log = logging.getLogger(__name__)
+
+MAX_NAME = 64
+MAX_TOOLS = 512
+MAX_DESCRIPTION = 8_000
+MAX_SCHEMA_NODES = 4_000
+MAX_SCHEMA_DEPTH = 40
+MAX_IMAGES = 8
+MAX_IMAGE_CHARS = 8 * 1024 * 1024
+RESULT_CHARS = 50_000
+
+JsonObject = Mapping[str, Any]
+
+
+class ToolServer(Protocol):
+    """What a tool needs of the server that offers it."""
+
+    config: McpServerConfig
+
+    async def call(self, tool: str, arguments: JsonObject, on_progress: Callable[[str], None]) -> ToolOutput:
+        """One call. Raises ``ToolFailure``; a cancel is passed on to the server."""
+        ...
+
+
+class McpTool:
+    """One tool of one server. Implements ``ports.Tool``."""
+
+    def __init__(self, server: ToolServer, remote_name: str, spec: ToolSpec) -> None:
+        self.spec = spec
+        self.remote_name = remote_name
+        self._server = server
+        self.flags = ToolFlags(
+            parallel=ParallelClass.FREE if server.config.parallel else ParallelClass.BARRIER,
+            untrusted_output=True,
+            result_limit=RESULT_CHARS,
+            toolset=f"mcp-{server.config.name}",
+        )
+
+    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+        return await self._server.call(self.remote_name, arguments, ctx.progress)
+
+    def preview(self, arguments: Mapping[str, Any]) -> str:
+        return tool_preview(self.spec.name, arguments)
+
+    def paths(self, arguments: Mapping[str, Any]) -> Sequence[str]:
+        return ()
+
+
+def tools_from_listing(server: ToolServer, listing: Iterable[JsonObject]) -> tuple[McpTool, ...]:
+    """The tools of a listing (``{name, description, inputSchema}`` each) that the configuration lets through."""
+    tools: dict[str, McpTool] = {}
+    for entry in listing:
+        remote = str(entry.get("name") or "")
+        if not remote or not server.config.offers(remote):
+            continue
+        if len(tools) >= MAX_TOOLS:
+            log.warning("MCP server %s offers more than %d tools; the rest is left out", server.config.name, MAX_TOOLS)
+            break
+        name = tool_name(server.config.name, remote)
+        if name in tools:
+            name = tool_name(server.config.name, remote, distinct=True)
+        description = str(entry.get("description") or entry.get("title") or remote)[:MAX_DESCRIPTION]
+        tools[name] = McpTool(server, remote, ToolSpec(name, description, plain_schema(entry.get("inputSchema"))))
+    return tuple(tools.values())
+
+
+def tool_name(server: str, tool: str, *, distinct: bool = False) -> str:
+    """``mcp__<server>__<tool>`` in letters, digits, ``_`` and ``-``, at most 64 characters.
+
+    A longer name, and one that would be another tool's (``distinct``), ends in a hash of what it stands for.
+    """
+    name = f"mcp__{_reduced(server)}__{_reduced(tool)}"
+    if len(name) <= MAX_NAME and not distinct:
+        return name
+    mark = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
+    return f"{name[: MAX_NAME - 9]}_{mark}"
+
+
+def _reduced(part: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", part) or "_"
+
+
+def plain_schema(schema: Any) -> dict[str, Any]:
+    """A copy with an object at its root, local references put in place, and nothing that refers to itself.
+
+    What cannot be resolved, nests too deep or is too much becomes ``{}``: anything goes.
+    """
+    if not isinstance(schema, Mapping):
+        return {"type": "object", "properties": {}}
+    plain = _Copier(schema).copy(schema, (), 0)
+    if not isinstance(plain, dict):
+        plain = {}
+    for key in ("$schema", "$id", "$defs", "definitions"):
+        plain.pop(key, None)
+    plain["type"] = "object"
+    if not isinstance(plain.get("properties"), dict):
+        plain["properties"] = {}
+    required = plain.get("required")
+    if required is not None and not (isinstance(required, list) and all(isinstance(one, str) for one in required)):
+        del plain["required"]
+    return plain
+
+
+class _Copier:
+    """Copies one schema; ``path`` are the references that are being resolved, to see a cycle."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+        self._left = MAX_SCHEMA_NODES
+
+    def copy(self, node: Any, path: tuple[str, ...], depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0 or depth > MAX_SCHEMA_DEPTH:
+            return {}
+        if isinstance(node, Mapping):
+            reference = node.get("$ref")
+            if isinstance(reference, str):
+                return self._resolved(node, reference, path, depth)
+            return {
+                str(key): self.copy(value, path, depth + 1)
+                for key, value in node.items()
+                if not (depth == 0 and key in ("$defs", "definitions"))
+            }
+        if isinstance(node, list | tuple):
+            return [self.copy(value, path, depth + 1) for value in node]
+        return node
+
+    def _resolved(self, node: JsonObject, reference: str, path: tuple[str, ...], depth: int) -> Any:
+        target = self._target(reference)
+        if reference in path or not isinstance(target, Mapping):
+            return {key: value for key, value in node.items() if key in ("description", "title")}
+        copied = self.copy(target, (*path, reference), depth + 1)
+        beside = {key: value for key, value in node.items() if key != "$ref"}
+        if beside and isinstance(copied, dict):
+            copied = {**copied, **self.copy(beside, path, depth + 1)}
+        return copied
+
+    def _target(self, reference: str) -> Any:
+        if not reference.startswith("#"):
+            return None
+        found: Any = self._root
+        for step in reference[1:].split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            found = found.get(step) if isinstance(found, Mapping) else None
+        return found
+
+
+def tool_output(result: JsonObject) -> ToolOutput:
+    """What the model gets of a ``tools/call`` result."""
+    texts: list[str] = []
+    images: list[ImagePart] = []
+    for block in result.get("content") or ():
+        _add_block(block, texts, images)
+    structured = result.get("structuredContent")
+    if structured is not None and not texts and not images:
+        texts.append(json.dumps(structured, ensure_ascii=False))
+    failed = bool(result.get("isError"))
+    text = "\n".join(texts) or ("the tool failed without a message" if failed else "")
+    return ToolOutput(text, is_error=failed, status="error" if failed else "ok", images=tuple(images))
+
+
+def _add_block(block: JsonObject, texts: list[str], images: list[ImagePart]) -> None:
+    match block.get("type"):
+        case "text":
+            texts.append(str(block.get("text", "")))
+        case "image":
+            data, kind = str(block.get("data", "")), str(block.get("mimeType", ""))
+            if len(images) < MAX_IMAGES and len(data) <= MAX_IMAGE_CHARS and kind.startswith("image/"):
+                images.append(ImagePart(kind, data=data))
+            else:
+                texts.append(f"[an image of {len(data)} characters ({kind}) was left out]")
+        case "resource":
+            resource = block.get("resource") or {}
+            where = resource.get("uri", "")
+            texts.append(str(resource["text"]) if "text" in resource else f"[binary resource {where} was left out]")
+        case "resource_link":
+            texts.append(f"[resource {block.get('name', '')}: {block.get('uri', '')}]")
+        case other:
+            texts.append(f"[content of type {other} was left out]")
