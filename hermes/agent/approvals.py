@@ -20,7 +20,7 @@ from hermes.agent.hard_blocks import hard_block
 Mode = Literal["manual", "smart", "off"]
 Choice = Literal["once", "session", "always", "deny"]
 CHOICES: tuple[Choice, ...] = ("once", "session", "always", "deny")
-_MAX_COMMAND = 200_000
+_MAX_COMMAND = 100_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,8 @@ def is_home(path: str, scene: Scene) -> bool:
 
 def is_vital_tree(path: str, scene: Scene) -> bool:
     """Deleting this tree would ruin the system or somebody's home."""
+    if re.fullmatch(r"/[^/]*[*?\[][^/]*", path):
+        return True
     bare = clean_path(re.sub(r"/(\*|\.\*|\.\[.*|\{\*,\.\*\})$", "", path) or "/")
     return bare in SYSTEM_TOP or is_home(bare, scene)
 

@@ -265,6 +265,10 @@ def _inner_texts(view: CommandView) -> Iterator[str]:
             yield from fed_text(view)
     elif view.name == "eval":
         yield " ".join(view.args)
+    elif view.name == "trap" and view.operands:
+        yield view.operands[0]
+    elif view.name == "alias":
+        yield from (arg.partition("=")[2] for arg in view.args if "=" in arg)
     elif view.name == "ssh":
         operands = _after_ssh_host(view.args)
         if operands:

@@ -7,18 +7,20 @@ import re
 from collections.abc import Callable
 
 from hermes.agent.command_targets import Scene, is_raw_device, is_vital_tree, written_paths
-from hermes.agent.command_views import CommandView
+from hermes.agent.command_views import CommandView, clean_path
 from hermes.agent.shell_words import normalize
 
+# Names are bounded: the text may be long and is searched from every position.
 _FORK_BOMB = re.compile(
-    r"(?P<name>[\w:.]+)\(\)\{(?P=name)(\|(?P=name))+&?\}?;?|(?P<other>[\w:.]+)\(\)\{[^}]*(?P=other)&(?P=other)"
+    r"(?P<name>[\w:.]{1,40})\(\)\{(?P=name)(?:\|(?P=name))+&?\}?"
+    r"|(?P<other>[\w:.]{1,40})\(\)\{[^}]{0,200}(?P=other)&(?P=other)"
 )
 _ASKS_HELP = frozenset({"--help", "--version"})
 
 
 def _deletes_vital_tree(view: CommandView, scene: Scene) -> bool:
     if view.name == "rm" and view.flags & {"r", "R", "--recursive"}:
-        return any(is_vital_tree(view.resolve(path), scene) for path in view.operands)
+        return any(is_vital_tree(_full(view.resolve(path), scene), scene) for path in view.operands)
     if view.name == "find" and _find_deletes(view):
         narrowed = any(
             re.match(r"-(i?name|i?path|i?regex|newer|mtime|mmin|ctime|size|user|empty|atime)", arg) for arg in view.args
@@ -26,6 +28,10 @@ def _deletes_vital_tree(view: CommandView, scene: Scene) -> bool:
         roots = [arg for arg in view.args[:3] if arg.startswith(("/", "~"))]
         return not narrowed and any(is_vital_tree(root, scene) for root in roots)
     return False
+
+
+def _full(path: str, scene: Scene) -> str:
+    return path if path.startswith(("/", "~", "$")) or not scene.cwd else clean_path(f"{scene.cwd}/{path}")
 
 
 def _find_deletes(view: CommandView) -> bool:
@@ -90,11 +96,7 @@ _RULES: tuple[tuple[str, Callable[[CommandView, Scene], bool]], ...] = (
 
 def hard_block(text: str, views: tuple[CommandView, ...], scene: Scene) -> str | None:
     """What this text would do that is never allowed, or None."""
-    # Outside of quotes only: a fork bomb in a commit message is a text.
-    squeezed = re.sub(r"\s+", "", re.sub(r"'[^']*'|\"[^\"]*\"", "''", normalize(text)))
-    if _FORK_BOMB.search(squeezed) or any(
-        view.name in ("bash", "sh") and _FORK_BOMB.search(re.sub(r"\s+", "", " ".join(view.args))) for view in views
-    ):
+    if _is_fork_bomb(text, views):
         return "a fork bomb"
     for view in views:
         for what, matches in _RULES:
@@ -103,3 +105,11 @@ def hard_block(text: str, views: tuple[CommandView, ...], scene: Scene) -> str |
         if not view.command.words and _writes_raw_device(view, scene):
             return "writing raw data to a disk device"
     return None
+
+
+def _is_fork_bomb(text: str, views: tuple[CommandView, ...]) -> bool:
+    # Outside of quotes only: a fork bomb in a commit message is a text.
+    candidates = [re.sub(r"'[^']*'|\"[^\"]*\"", "''", normalize(text))]
+    candidates += [" ".join(view.args) for view in views if view.name in ("bash", "sh")]
+    squeezed = (re.sub(r"\s+", "", candidate) for candidate in candidates)
+    return any("(){" in candidate and _FORK_BOMB.search(candidate) is not None for candidate in squeezed)

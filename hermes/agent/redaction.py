@@ -37,17 +37,19 @@ _AUTHORIZATION = re.compile(
     r"(?i)\b((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token|digest|apikey)\s+)([^\s\"',]{4,})"
     r"|\b(x-api-key[\"']?\s*:\s*[\"']?|x-hermes-session-token\s*:\s*)([^\s\"',]{4,})"
 )
-_URL_USER = re.compile(r"\b([a-z][a-z0-9+.-]*://[^\s/:@\"']*:)([^\s/@\"']+)(@)", re.I)
+_URL_USER = re.compile(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)([^\s/@\"']{1,300})(@)", re.I)
 _URL_QUERY = re.compile(
     r"(?i)([?&](?:api_?key|access_?token|token|secret|password|sig|signature|client_secret)=)([^&\s\"'#]{6,})"
 )
 _NAMES = (
-    r"[A-Za-z0-9_.-]*(?:api[_-]?key|secret(?:[_-]?key)?|password|passwd|passphrase|access[_-]?key(?:[_-]?id)?"
+    r"[A-Za-z0-9_.-]{0,60}(?:api[_-]?key|secret(?:[_-]?key)?|password|passwd|passphrase|access[_-]?key(?:[_-]?id)?"
     r"|auth[_-]?token|token|private[_-]?key|credentials?)"
 )
 _ENV = re.compile(rf"(?im)(^|[\s;&])((?:export\s+)?{_NAMES})(=)([\"']?)([^\s\"'#;&|]+)(\4)")
-_QUOTED = re.compile(rf"(?i)([\"']?\b{_NAMES}[\"']?\s*[:=]\s*)([\"'])((?:(?!\2)[^\\\n]){{6,}})(\2)")
-_YAML = re.compile(rf"(?im)^(\s*(?:-\s+)?[\"']?{_NAMES}[\"']?:[ \t]+)([^\s\"'#{{\[|>&*!][^\s#]*)([ \t]*(?:#.*)?)$")
+_QUOTED = re.compile(rf"(?i)((?<![A-Za-z0-9_.-])[\"']?{_NAMES}[\"']?\s*[:=]\s*)([\"'])((?:(?!\2)[^\\\n]){{6,500}})(\2)")
+_YAML = re.compile(
+    rf"(?im)^([ \t]*(?:-[ \t]+)?[\"']?{_NAMES}[\"']?:[ \t]+)([^\s\"'#{{\[|>&*!][^\s#]*)([ \t]*(?:#.*)?)$"
+)
 _NOT_A_VALUE = re.compile(
     r"[\"'({\[]|\$|<|%|\*{3}|«|null$|none$|true$|false$|undefined$|nil$|yes$|no$|str(ing)?$|int(eger)?$|bool(ean)?$"
     r"|any$|optional|required$|bytes$|object$|number$|[x.*-]+$|your[_-]|changeme$|example$|test$|\d{1,5}$|os\.|self\.|env\.|process\.",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 KEYWORDS = frozenset(
-    {"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "{", "}", "!", "time", "esac"}
+    {"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "{", "}", "!", "time", "esac", "coproc"}
 )
 _OPERATORS = ("&&", "||", ";;", ";", "|&", "|", "&", "\n", "(", ")")
 _REDIRECTS = ("&>>", "&>", "<<<", "<<-", "<<", ">>", ">|", ">&", "<&", "<>", ">", "<")
@@ -184,6 +184,9 @@ class _Reader:
     def _take_word(self, word: Word) -> None:
         if not word.text and not word.quoted:
             return
+        if word.text == "{" and not word.quoted and [one.text for one in self.draft.words[:1]] == ["function"]:
+            self.draft = _Draft()
+            return
         if not self.draft.words:
             if not word.quoted and word.text in KEYWORDS:
                 return
@@ -352,10 +355,11 @@ class _Reader:
         filled = Redirect(old.op, old.target, body)
         draft.redirects[index] = filled
         # The command is already part of a finished pipeline; replace it there.
-        for number, pipeline in enumerate(self.done):
-            commands = tuple(_with_body(command, old, filled) for command in pipeline.commands)
-            if commands != pipeline.commands:
-                self.done[number] = Pipeline(commands)
+        for number in range(len(self.done) - 1, -1, -1):
+            pipeline = self.done[number]
+            if any(redirect is old for command in pipeline.commands for redirect in command.redirects):
+                self.done[number] = Pipeline(tuple(_with_body(command, old, filled) for command in pipeline.commands))
+                return
 
 
 def _with_body(command: SimpleCommand, old: Redirect, new: Redirect) -> SimpleCommand:

@@ -79,6 +79,14 @@ BLOCKED: tuple[str, ...] = (
     "sudo systemctl isolate poweroff.target",
     "echo b > /proc/sysrq-trigger",
     "ssh host 'rm -rf /'",
+    "function f { rm -rf /; }; f",
+    "coproc rm -rf /",
+    "alias x='rm -rf /'; x",
+    "trap 'rm -rf /' EXIT",
+    "rm -rf ./../../../..",
+    "rm -rf /h*",
+    "rm -rf /{etc,usr}",
+    "> /dev/sda",
 )
 
 ASKS: tuple[tuple[str, str], ...] = (

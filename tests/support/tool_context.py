@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ class FakeToolContext:
         self.requests: list[ProcessRequest] = []
         own = read_stat(os.getpid())
         self._supervisor = ProcessSupervisor(
-            OwnerTag(os.getpid(), own.start if own else 0, "test", "tools"), kill_grace=0.2
+            OwnerTag(os.getpid(), own.start if own else 0, "test", uuid.uuid4().hex), kill_grace=0.2
         )
 
     def beside(self, call_id: str) -> FakeToolContext:

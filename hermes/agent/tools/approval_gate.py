@@ -36,6 +36,8 @@ from hermes.messages import Answered, ClientAnswer, FileDiff, Question, TimedOut
 _OPEN = "open_approvals"
 _NO_RETRY = "Do not retry it, rephrase it or reach the same effect by other means; continue without it or ask the user."
 _REVIEW_TIMEOUT = 30.0
+_LONG_COMMAND = 4000
+"""Longer ones are judged in a thread: that takes milliseconds which others would have to wait."""
 
 
 @dataclass(slots=True)
@@ -88,7 +90,11 @@ async def approve_command(ctx: ToolContext, services: ToolServices, command: str
     """Let a shell command pass, or raise the ``ToolFailure`` that the model reads."""
     policy = policy_for(ctx, services, cwd)
     while True:
-        decision = decide(command, policy, frozenset(ctx.memory.grants) | frozenset(services.permanent))
+        grants = frozenset(ctx.memory.grants) | frozenset(services.permanent)
+        if len(command) > _LONG_COMMAND:
+            decision = await trio.to_thread.run_sync(decide, command, policy, grants)
+        else:
+            decision = decide(command, policy, grants)
         match decision:
             case Allow():
                 return Approval()

@@ -41,6 +41,7 @@ _STARTED = "shell_started"
 _KEEP_BYTES = 2_000_000
 _MAX_STATE = 4_000_000
 _PREVIEW = 2000
+_HINTED = 4000
 
 
 @dataclass(slots=True)
@@ -67,6 +68,11 @@ class _Output:
         if not self.dropped:
             return decode(bytes(self.head + self.tail))
         return f"{decode(bytes(self.head))}\n[... {self.dropped} bytes were not kept ...]\n{decode(bytes(self.tail))}"
+
+    def both(self, redacts: bool) -> tuple[str, str]:
+        """(the text, the text as it may be shown); takes a while for a long one."""
+        whole = self.text()
+        return whole, redact(whole) if redacts else whole
 
 
 class Terminal(BuiltinTool):
@@ -245,8 +251,7 @@ class Terminal(BuiltinTool):
         pty: bool,
     ) -> ToolOutput:
         code = 124 if outcome.timed_out else outcome.exit_code
-        whole = output.text()
-        shown = redact(whole) if self.services.redact else whole
+        whole, shown = await trio.to_thread.run_sync(output.both, self.services.redact)
         limit = int(ctx.settings.tool_output.max_bytes)
         where = None
         if len(shown) > limit:
@@ -257,7 +262,7 @@ class Terminal(BuiltinTool):
             "exit_code": code if code is not None else -1,
             "error": error if outcome.timed_out else None,
         }
-        views = views_of(output.command)
+        views = views_of(output.command[:_HINTED])
         last = next((view for view in reversed(views) if view.command.words), None)
         if meaning := exit_meaning(last.name if last else "", code):
             body["exit_code_meaning"] = meaning
@@ -265,7 +270,7 @@ class Terminal(BuiltinTool):
             body["cwd"] = cwd
         if notes := [item for item in (note, approval.note) if item]:
             body["note"] = "; ".join(notes)
-        if last is not None and (hint := _hint(output.command, pty=pty)):
+        if last is not None and (hint := _hint(output.command[:_HINTED], pty=pty)):
             body["hint"] = hint
         forget_wrong_password(ctx, whole)
         summary = f"exit code {body['exit_code']}"

@@ -172,7 +172,10 @@ async def test_v4a_patch_updates_adds_deletes_and_moves(ctx: FakeToolContext, tm
 async def test_v4a_patch_with_one_bad_hunk_writes_nothing(ctx: FakeToolContext, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one\n")
     (tmp_path / "b.py").write_text("limit = 10\n")
-    text = "*** Begin Patch\n*** Update File: a.py\n-one\n+1\n*** Update File: b.py\n-limit = 99\n+limit = 5\n*** End Patch"
+    text = (
+        "*** Begin Patch\n*** Update File: a.py\n-one\n+1\n"
+        "*** Update File: b.py\n-limit = 99\n+limit = 5\n*** End Patch"
+    )
     value = await refused(patch(ctx, patch=text))
     assert "Nothing was written" in value["error"]
     assert (tmp_path / "a.py").read_text() == "one\n"
