@@ -9,11 +9,17 @@ import trio
 from hermes.agent.ports import DeltaKind, DeltaSink, ModelFinished, ModelRequest
 from hermes.outcomes import Usage
 from tests.support.acp import AcpClient, acp_client, permission, tool_statuses
-from tests.support.core import call, hang, make_services, say
+from tests.support.core import ScriptedModel, call, hang, make_services, say
 
 
 def position(client: AcpClient, request_id: int) -> int:
     return next(i for i, f in enumerate(client.frames) if f.get("id") == request_id and "method" not in f)
+
+
+async def model_is_asked(model: ScriptedModel) -> None:
+    with trio.fail_after(10):
+        while not model.open:
+            await trio.testing.wait_all_tasks_blocked()
 
 
 async def test_a_prompt_streams_its_text_and_is_answered_after_the_last_update() -> None:
@@ -94,11 +100,12 @@ async def test_a_cancel_of_an_idle_session_does_not_touch_the_next_prompt() -> N
 
 
 async def test_cancelling_the_request_of_a_prompt_answers_it_once_as_cancelled() -> None:
-    services, _ = make_services(hang(), say("ok"))
+    services, model = make_services(hang(), say("ok"))
     async with acp_client(services) as client:
         session = await client.new_session()
         request = client.start_prompt(session, "hi")
         queued = client.start_prompt(session, "later")
+        await model_is_asked(model)
         client.notify("$/cancel_request", requestId=queued)
         assert (await client.answer(queued))["result"]["stopReason"] == "cancelled"
         client.notify("$/cancel_request", requestId=request)
@@ -121,10 +128,11 @@ async def test_a_second_prompt_waits_for_its_turn_and_is_answered_at_its_end() -
 
 
 async def test_a_cancel_drops_what_waits_and_answers_all_prompts() -> None:
-    services, _ = make_services(hang(), say("after"))
+    services, model = make_services(hang(), say("after"))
     async with acp_client(services) as client:
         session = await client.new_session()
         requests = [client.start_prompt(session, text) for text in ("a", "b", "c")]
+        await model_is_asked(model)
         client.notify("session/cancel", sessionId=session)
         for request in requests:
             assert (await client.answer(request))["result"]["stopReason"] == "cancelled"
@@ -197,10 +205,11 @@ async def test_an_empty_prompt_ends_without_a_model_call() -> None:
 
 
 async def test_prompts_of_different_sessions_run_side_by_side() -> None:
-    services, _ = make_services(hang(), say("quick"))
+    services, model = make_services(hang(), say("quick"))
     async with acp_client(services) as client:
         slow, quick = await client.new_session(), await client.new_session()
         hanging = client.start_prompt(slow, "hi")
+        await model_is_asked(model)
         await client.prompt(quick, "hi")
         client.notify("session/cancel", sessionId=quick)
         assert not any(f.get("id") == hanging for f in client.frames)
@@ -213,6 +222,6 @@ async def test_the_end_of_input_stops_turns_and_the_server() -> None:
     async with acp_client(services) as client:
         session = await client.new_session()
         request = client.start_prompt(session, "hi")
-        await trio.testing.wait_all_tasks_blocked()
+        await model_is_asked(model)
     assert model.open == 0
     assert (await client.answer(request))["result"]["stopReason"] == "cancelled"
