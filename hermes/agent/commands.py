@@ -61,7 +61,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("stop", "Session", "Stop the running turn and the background processes"),
     Command("steer", "Session", "Say something to the running turn", "text", ("s",)),
     Command(
-        "queue", "Session", "Queue a prompt for the next turn", "prompt|list|rm N|clear", ("q",), ("list", "rm", "clear")
+        "queue", "Session", "Queue a prompt for the next turn", "prompt|list|rm N|clear", ("q",),
+        ("list", "rm", "clear"),
     ),
     Command(
         "busy", "Configuration", "What a prompt does while a turn runs", "queue|steer|interrupt|status",
@@ -92,7 +93,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("personality", "Configuration", "Tone of the answers", "[name]"),
     Command("yolo", "Configuration", "Approve everything in this session, or stop doing so"),
     Command(
-        "approvals", "Configuration", "When a human is asked", "manual|smart|off", subcommands=("manual", "smart", "off")
+        "approvals", "Configuration", "When a human is asked", "manual|smart|off",
+        subcommands=("manual", "smart", "off"),
     ),
     Command("config", "Configuration", "Show the configuration"),
     Command("verbose", "Configuration", "Cycle the tool events that are shown"),
@@ -125,8 +127,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
 
 PROMPTS: Final[Mapping[str, str]] = {
     "init": (
-        "Look at this project and write or update AGENTS.md in its root: what it is, how it is built, tested and run, its "
-        "layout and its conventions. Keep it short and factual; check each command before you write it down."
+        "Look at this project and write or update AGENTS.md in its root: what it is, how it is built, tested and run, "
+        "its layout and its conventions. Keep it short and factual; check each command before you write it down."
     ),
     "plan": (
         "Make a plan first. Look at what is there, but change nothing. Give the steps in order, what each touches, the "
@@ -140,8 +142,8 @@ PROMPTS: Final[Mapping[str, str]] = {
         "Look at your last answer critically: what is wrong, missing or longer than needed? Give an improved version."
     ),
     "review": (
-        "Review the uncommitted changes in the working directory. Report problems by importance, with file and line, and "
-        "say what is good only where it matters. Change nothing."
+        "Review the uncommitted changes in the working directory. Report problems by importance, with file and line, "
+        "and say what is good only where it matters. Change nothing."
     ),
 }
 """Commands that become a prompt; what the user adds stands behind it."""

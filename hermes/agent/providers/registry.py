@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from hermes.agent.model_catalog import check_served, default_model, model_facts, native_spelling
+from hermes.agent.model_switch import ModelWorld
 from hermes.agent.ports import Provider, ResolvedModel
 from hermes.agent.provider_rows import (
     API_MODE_SPELLINGS,
@@ -25,6 +26,7 @@ from hermes.agent.provider_rows import (
     row_for_host,
     slug,
 )
+from hermes.agent.providers import menu
 from hermes.agent.providers.demo import DEMO_MODEL, DemoProvider, demo_model
 from hermes.agent.providers.http_provider import FORMATS, HttpProvider
 from hermes.agent.providers.http_stream import HttpClient
@@ -221,6 +223,20 @@ class Models:
         if refresh:
             self._lists.pop(endpoint.base_url, None)
         return await self._list(endpoint)
+
+    @property
+    def configuration(self) -> ModelSettings:
+        return self._settings
+
+    @property
+    def custom(self) -> tuple[CustomProvider, ...]:
+        return tuple(self._custom.values())
+
+    async def options(self, **given: Any) -> dict[str, Any]:
+        return await menu.options(self, **given)
+
+    def world(self, **given: Any) -> ModelWorld:
+        return menu.world(self, **given)
 
     def choose_provider(self, model: str | None, provider: str | None) -> str:
         """The canonical id: as named, else as configured, else by the keys that are there, else the demonstration."""

@@ -1,0 +1,101 @@
+"""What a user can choose from: the picker's payload and the world in which ``/model`` is understood.
+
+Asks over the network only what the probing policy allows (gateway §9.8): an ordinary opening asks the current custom
+endpoint, a refresh every saved one. An endpoint that does not answer is simply not in the list.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes.agent.model_options import PickerState, model_options, providers_to_probe
+from hermes.agent.model_switch import ModelAlias, ModelWorld, UserProvider
+from hermes.errors import HermesError, InvalidValue, ProviderNotConfigured
+
+if TYPE_CHECKING:
+    from hermes.agent.providers.registry import CustomProvider, Models
+
+log = logging.getLogger(__name__)
+
+
+def user_providers(customs: Sequence[CustomProvider]) -> tuple[UserProvider, ...]:
+    return tuple(
+        UserProvider(
+            id=custom.id,
+            name=custom.name,
+            models=tuple(custom.models),
+            default_model=custom.default_model,
+            base_url=custom.base_url,
+            api_mode=custom.api_mode or "chat_completions",
+        )
+        for custom in customs
+    )
+
+
+def current(models: Models, model: str | None, provider: str | None) -> tuple[str, str]:
+    """The pair a session has, else the configured one, as far as it is known without asking."""
+    try:
+        chosen = provider or models.default_provider()
+    except (ProviderNotConfigured, InvalidValue):
+        chosen = ""
+    return model or models.configuration.default or "", chosen
+
+
+async def options(
+    models: Models,
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    refresh: bool = False,
+    include_unconfigured: bool = False,
+    explicit_only: bool = False,
+) -> dict[str, Any]:
+    """The payload of every picker."""
+    name, chosen = current(models, model, provider)
+    state = PickerState(
+        model=name,
+        provider=chosen,
+        authenticated=models.authenticated_providers(),
+        user_providers=user_providers(models.custom),
+        custom_url=models.configuration.base_url or None,
+    )
+    probed: dict[str, Sequence[str]] = {}
+    for one in providers_to_probe(state, refresh=refresh):
+        try:
+            probed[one] = [served.id for served in await models.served_models(one, refresh=refresh)]
+        except HermesError as error:
+            log.info("provider %s lists no models: %s", one, error.message)
+    state = PickerState(name, chosen, state.authenticated, state.user_providers, state.custom_url, probed=probed)
+    return model_options(state, include_unconfigured=include_unconfigured, explicit_only=explicit_only)
+
+
+def world(
+    models: Models,
+    *,
+    model: str | None,
+    provider: str | None,
+    aliases: Mapping[str, Any],
+    persist_by_default: bool,
+    context_tokens: int,
+) -> ModelWorld:
+    """Where a switch starts from; does no network."""
+    name, chosen = current(models, model, provider)
+    return ModelWorld(
+        current_provider=chosen,
+        current_model=name,
+        aliases={alias: _alias(target) for alias, target in aliases.items()},
+        user_providers=user_providers(models.custom),
+        authenticated=models.authenticated_providers(),
+        has_default=bool(models.configuration.default),
+        persist_by_default=persist_by_default,
+        context_tokens=context_tokens,
+    )
+
+
+def _alias(target: Any) -> ModelAlias:
+    if isinstance(target, Mapping):
+        provider = target.get("provider")
+        return ModelAlias(str(target.get("model", "")), str(provider) if provider else None)
+    return ModelAlias(str(target))

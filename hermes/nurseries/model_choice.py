@@ -1,0 +1,159 @@
+"""Switching the model of a session by what a user wrote, wherever it was written (gateway §8.8).
+
+The line is understood by ``agent/model_switch.py``; here it takes effect: on the session, stored with it; on the next
+turn only; or on the configuration. A switch that fails changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from hermes.agent.model_switch import ModelSwitch, ModelWorld, parse_model_command, resolve_switch
+from hermes.errors import InvalidValue, ProviderNotConfigured, Unavailable
+from hermes.nurseries import session_options
+from hermes.nurseries.services import Services
+from hermes.nurseries.session import Session
+from hermes.settings import Settings
+
+ONCE = "model_once"
+"""Where a choice for the next turn waits, in the session's memory: ``(model, provider)``."""
+
+Scope = Literal["once", "session", "global"]
+
+
+@runtime_checkable
+class ModelChoices(Protocol):
+    """A model gateway that knows what may be chosen."""
+
+    def world(
+        self,
+        *,
+        model: str | None,
+        provider: str | None,
+        aliases: Mapping[str, Any],
+        persist_by_default: bool,
+        context_tokens: int,
+    ) -> ModelWorld: ...
+
+    async def options(
+        self,
+        *,
+        model: str | None,
+        provider: str | None,
+        refresh: bool,
+        include_unconfigured: bool,
+        explicit_only: bool,
+    ) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """``confirm`` is a question: nothing has been changed yet. ``deferred``: holds from the next turn on."""
+
+    model: str
+    provider: str
+    scope: Scope
+    warning: str | None = None
+    confirm: str | None = None
+    deferred: bool = False
+    reasoning: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        where = {"once": "next turn only", "session": "this session", "global": "this session and the configuration"}
+        return f"model: {self.model} ({self.provider}), {where[self.scope]}"
+
+
+def world_of(session: Session) -> ModelWorld:
+    """Where a switch of this session starts from."""
+    services = session.services
+    info = session.info()
+    settings: Settings = services.settings()
+    if isinstance(services.models, ModelChoices):
+        return services.models.world(
+            model=info.model or None,
+            provider=info.provider or None,
+            aliases=settings.model_aliases,
+            persist_by_default=settings.model.persist_switch_by_default,
+            context_tokens=session.last_prompt_tokens,
+        )
+    provider = info.provider or services.models.default_provider()
+    return ModelWorld(provider, info.model, authenticated=frozenset({provider}))
+
+
+async def switch(session: Session, line: str, *, confirmed: bool = False) -> Switched:
+    """Do what ``/model <line>`` means. Raises ``InvalidValue`` (with near names), ``ProviderNotConfigured``."""
+    command = parse_model_command(line)
+    choice = resolve_switch(command, world_of(session))
+    if not choice.success:
+        data = {"candidates": list(choice.candidates)} if choice.candidates else None
+        raise InvalidValue(choice.error_message or "this model cannot be used", data=data)
+    scope: Scope = "once" if choice.once else "global" if choice.persisted else "session"
+    if choice.confirm_message and not confirmed:
+        return Switched(choice.new_model, choice.target_provider, scope, choice.warning_message, choice.confirm_message)
+    deferred = session.slot.taken
+    await _apply(session, choice, scope)
+    return Switched(
+        choice.new_model,
+        choice.target_provider,
+        scope,
+        choice.warning_message,
+        deferred=deferred,
+        reasoning=choice.reasoning,
+    )
+
+
+async def _apply(session: Session, choice: ModelSwitch, scope: Scope) -> None:
+    models = session.services.models
+    try:
+        resolved = await models.resolve(choice.new_model, choice.target_provider)
+        models.provider_for(resolved)
+    except ProviderNotConfigured as error:
+        raise InvalidValue(error.message) from None
+    if scope == "once":
+        session.memory.extras[ONCE] = (resolved.model, resolved.provider)
+        return
+    columns: dict[str, Any] = {"model": resolved.model, "provider": resolved.provider}
+    if choice.reasoning is not None:
+        columns["model_config"] = {**session.stored.model_config, "reasoning_effort": choice.reasoning}
+    await session_options.change(session, **columns)
+    session.resolved = resolved
+    session.pinned_prompt = None
+    if scope == "global":
+        await _persist(session.services, resolved.model, resolved.provider)
+    session.announce_info()
+
+
+async def _persist(services: Services, model: str, provider: str) -> None:
+    if services.config is None:
+        raise Unavailable("the configuration cannot be changed here")
+    await services.config.change("model.default", model)
+    await services.config.change("model.provider", provider)
+
+
+def take_once(session: Session) -> tuple[str | None, str | None]:
+    """The choice for this turn only, used up."""
+    model, provider = session.memory.extras.pop(ONCE, (None, None))
+    return model, provider
+
+
+async def picker(
+    services: Services, session: Session | None, *, refresh: bool, include_unconfigured: bool, explicit_only: bool
+) -> dict[str, Any]:
+    """The payload of ``model.options``."""
+    info = session.info() if session is not None else None
+    model = (info.model or None) if info is not None else None
+    provider = (info.provider or None) if info is not None else None
+    if isinstance(services.models, ModelChoices):
+        return await services.models.options(
+            model=model,
+            provider=provider,
+            refresh=refresh,
+            include_unconfigured=include_unconfigured,
+            explicit_only=explicit_only,
+        )
+    resolved = await services.models.resolve(model, provider)
+    row = {"slug": resolved.provider, "name": resolved.provider, "models": [resolved.model], "is_current": True}
+    return {"model": resolved.model, "provider": resolved.provider, "providers": [row]}
