@@ -22,7 +22,7 @@ from hermes.errors import (
     StoredSessionNotFound,
     StoreUnavailable,
 )
-from hermes.events import ApprovalsCancelled, SessionReclaimed
+from hermes.events import ApprovalsCancelled, SessionReclaimed, StatusUpdate
 from hermes.messages import Row
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.question_log import lost_questions
@@ -297,7 +297,7 @@ class SessionRegistry:
             seen = session.log.latest_seq
             if await turn.ended.wait_at_most(limits.parked_activity):
                 return
-            if session.log.latest_seq == seen and not session.requests.attached:
+            if not _showed_life(session, seen) and not session.requests.attached:
                 turn.cancel(CancelReason(Cause.SESSION_CLOSED, "ws_orphan_reap"))
                 if not await turn.ended.wait_at_most(limits.parked_force_close):
                     self._reclaim(session, "ws_orphan_reap")
@@ -312,3 +312,11 @@ class SessionRegistry:
             for session in self.live():
                 if session.parks and self._evictable(session) and now - session.last_active > limits.session_idle:
                     self._reclaim(session, "idle_timeout")
+
+
+def _showed_life(session: Session, since: int) -> bool:
+    """Whether anything was told after event ``since``, but that nothing happens."""
+    entries, truncated = session.log.since(since)
+    return truncated or any(
+        not (isinstance(entry.event, StatusUpdate) and entry.event.kind == "stalled") for entry in entries
+    )
