@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from hermes.agent.model_switch import ModelSwitch, ModelWorld, parse_model_command, resolve_switch
-from hermes.errors import InvalidValue, ProviderNotConfigured, Unavailable
-from hermes.nurseries import session_options
+from hermes.errors import InvalidValue, ProviderNotConfigured
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
+from hermes.nurseries.session_changes import set_model, set_reasoning_effort
 from hermes.settings import Settings
 
 ONCE = "model_once"
@@ -108,29 +108,16 @@ async def switch(session: Session, line: str, *, confirmed: bool = False) -> Swi
 async def _apply(session: Session, choice: ModelSwitch, scope: Scope) -> None:
     models = session.services.models
     try:
-        resolved = await models.resolve(choice.new_model, choice.target_provider)
-        models.provider_for(resolved)
+        if scope == "once":
+            resolved = await models.resolve(choice.new_model, choice.target_provider)
+            models.provider_for(resolved)
+            session.memory.extras[ONCE] = (resolved.model, resolved.provider)
+            return
+        await set_model(session, choice.new_model, choice.target_provider, global_=scope == "global")
     except ProviderNotConfigured as error:
         raise InvalidValue(error.message) from None
-    if scope == "once":
-        session.memory.extras[ONCE] = (resolved.model, resolved.provider)
-        return
-    columns: dict[str, Any] = {"model": resolved.model, "provider": resolved.provider}
     if choice.reasoning is not None:
-        columns["model_config"] = {**session.stored.model_config, "reasoning_effort": choice.reasoning}
-    await session_options.change(session, **columns)
-    session.resolved = resolved
-    session.pinned_prompt = None
-    if scope == "global":
-        await _persist(session.services, resolved.model, resolved.provider)
-    session.announce_info()
-
-
-async def _persist(services: Services, model: str, provider: str) -> None:
-    if services.config is None:
-        raise Unavailable("the configuration cannot be changed here")
-    await services.config.change("model.default", model)
-    await services.config.change("model.provider", provider)
+        await set_reasoning_effort(session, choice.reasoning)
 
 
 def take_once(session: Session) -> tuple[str | None, str | None]:

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -22,6 +22,9 @@ from hermes.nurseries.services import Services
 from hermes.nurseries.session_registry import SessionRegistry
 from hermes.nurseries.settlement import Settlement
 from hermes.outcomes import CancelReason, Cause
+
+if TYPE_CHECKING:
+    from hermes.nurseries.mcp_servers import McpServers
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,8 @@ class ServerTree:
         """Set when the server begins to stop: refuse what is new."""
         self.sessions_ended = trio.Event()
         """Set when every session has ended: a surface flushes its writers and returns."""
+        self.mcp: McpServers | None = None
+        """The configured MCP servers, where the composition root has some."""
         self._surfaces_ended: Settlement[None] = Settlement()
 
     def stop(self, reason: CancelReason) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from hermes.agent.history import parse_rewind, survivor_map
 from hermes.errors import ChangeNotStored, SessionBusy, StoreUnavailable
 from hermes.messages import ImagePart, Prompt, RewindIntent, TurnLimits
+from hermes.nurseries.model_choice import take_once
 from hermes.nurseries.session import Session
 from hermes.nurseries.turn_slot import BusyPolicy, Submission
 from hermes.protocols.gateway import schemas as s
@@ -46,7 +47,10 @@ _REWIND_KEYS = (*TARGETS, "confirm_truncate", "confirm_empty_truncate")
 
 def _prompt(session: Session, params: s.PromptSubmitParams) -> Prompt:
     images: list[ImagePart] = [image for image, _ in session.memory.extras.get(QUEUED_IMAGES, ())]
+    model, provider = take_once(session)
     return Prompt(
+        model=model,
+        provider=provider,
         content=with_images(read_content(params.text), images),
         source=PROMPT_SOURCE,
         display_kind="hidden" if params.display_kind == "hidden" else None,

@@ -12,11 +12,13 @@ from hermes.agent.stored_views import clean_title
 from hermes.errors import EmptyText, InvalidValue, SessionNotFound, StoredSessionNotFound, TitleTaken
 from hermes.messages import Row
 from hermes.nurseries.session import Session
+from hermes.nurseries.session_history import settled_rows
+from hermes.nurseries.session_history import usage as numbers_of
 from hermes.nurseries.session_ready import start_getting_ready
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.events import WireEvent, event_frame
-from hermes.protocols.gateway.shapes import live_info, messages_wire, settled_rows, snapshot, usage_wire
+from hermes.protocols.gateway.shapes import live_info, messages_wire, snapshot, usage_wire
 from hermes.protocols.rpc.method_table import Answer, Awaiting, MethodTable
 
 methods: MethodTable[GatewayClient] = MethodTable()
@@ -243,9 +245,13 @@ def usage(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
 
 
 def session_usage(session: Session) -> dict[str, Any]:
-    info = session.info()
-    shape = usage_wire(info.usage, model=info.model, context_used=info.context_used, context_max=info.context_max)
-    shape["compressions"] = session.stored.compression_count
+    numbers = numbers_of(session)
+    shape = usage_wire(
+        numbers.usage, model=numbers.model, context_used=numbers.context_used, context_max=numbers.context_max
+    )
+    shape["compressions"] = numbers.compressions
+    if numbers.active_subagents:
+        shape["active_subagents"] = numbers.active_subagents
     return shape
 
 

@@ -6,7 +6,7 @@ Each function takes what the core knows and gives a JSON object; nothing here lo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from hermes import __version__
@@ -16,6 +16,7 @@ from hermes.agent.tool_display import tool_preview
 from hermes.events import SessionInfo
 from hermes.messages import ImagePart, Row, TextPart, ToolCall
 from hermes.nurseries.session import Session
+from hermes.nurseries.session_history import settled_rows
 from hermes.outcomes import Usage
 
 DESKTOP_CONTRACT: Final = 8
@@ -165,19 +166,12 @@ def _part(part: TextPart | ImagePart, inline_images: bool) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def settled_rows(session: Session) -> Sequence[Row]:
-    """The rows of turns that have ended: what the running turn has said is in ``inflight``, never in both (§3.10)."""
-    turn = session.slot.turn
-    if turn is None or turn.user_row is None:
-        return tuple(session.rows)
-    return tuple(session.rows[: session.rows_before_turn])
-
-
 # --- snapshots (§3.6) ------------------------------------------------------------------------------------------------
 
 
 def snapshot(session: Session, *, omit_messages: bool = False, inline_images: bool = True) -> dict[str, Any]:
     """Everything a client needs to draw a live session, as it is at this very moment."""
+    # What the running turn has said is in ``inflight``, never in both (§3.10).
     rows = settled_rows(session)
     messages = [] if omit_messages else messages_wire(rows, inline_images=inline_images)
     turn = session.slot.turn
