@@ -8,7 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from hermes.testing.cancel_sweep import InScope, SweepFailed, SweepReport, SweepRun, cancel_at_every_step
+    from hermes.testing.cancel_sweep import (
+        InScope,
+        SweepFailed,
+        SweepReport,
+        SweepRun,
+        cancel_at_every_step,
+        run_seeded,
+    )
     from hermes.testing.fake_provider import FakeProvider
     from hermes.testing.request_log import RequestRecord
     from hermes.testing.script import Conversation, Faults, Reply, Script, ScriptCursor, ScriptError
@@ -30,6 +37,7 @@ _HOMES: Final = {
     "SweepRun": "cancel_sweep",
     "cancel_at_every_step": "cancel_sweep",
     "check_request": "strict",
+    "run_seeded": "cancel_sweep",
 }
 
 __all__ = [
@@ -48,6 +56,7 @@ __all__ = [
     "SweepRun",
     "cancel_at_every_step",
     "check_request",
+    "run_seeded",
 ]
 
 

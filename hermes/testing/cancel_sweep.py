@@ -136,6 +136,19 @@ def cancel_at_every_step(
     return sweep.report
 
 
+def run_seeded(function: Callable[[], Awaitable[ResultT]], seed: int, *, virtual_deadline: float = 3600.0) -> ResultT:
+    """Run an async function on virtual time with the one order of tasks that belongs to the seed.
+
+    For races: draw the moments from the same seed, and a failing schedule can be played again."""
+
+    async def play() -> ResultT:
+        with trio.fail_after(virtual_deadline):
+            return await function()
+
+    with _seeded_scheduling(seed):
+        return trio.run(play, clock=MockClock(autojump_threshold=0))
+
+
 class InScope(Generic[ResultT]):
     """The simplest scenario: an async function inside one cancel scope. The result is None if it was cancelled.
 
