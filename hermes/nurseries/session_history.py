@@ -98,7 +98,7 @@ async def branch(
     """A new live session with a copy of the settled history; the parent is not changed.
 
     ``count``: only the first so many visible messages (with the results that belong to them); ``row_ids``: exactly
-    these rows; ``whole``: everything. Raises ``NothingToBranch``, ``TitleTaken``, ``Overloaded`` and the store's errors.
+    these rows; ``whole``: everything. Raises ``NothingToBranch``, ``TitleTaken``, ``Overloaded``, the store's errors.
     """
     rows = settled_rows(session)
     chosen = row_ids if row_ids is not None else [row.row_id for row in _first(rows, None if whole else count)]
