@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+
+def say_nothing(line: str) -> None:
+    """Where nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """``allow_remote``: the address may be reachable from other machines."""
+    """``allow_remote``: the address may be reachable from other machines. ``report`` shows a line to a person."""
 
     allow_remote: bool = False
+    report: Callable[[str], None] = say_nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,4 +21,4 @@ def command(ctx: click.Context, /, host: str | None, port: int | None, allow_rem
     loaded = load(gateway__api_server__host=host, gateway__api_server__port=port, **shared)
     from hermes import app
 
-    ctx.exit(app.run_serve(loaded, ServeOptions(allow_remote=allow_remote)))
+    ctx.exit(app.run_serve(loaded, ServeOptions(allow_remote=allow_remote, report=click.echo)))

@@ -1,0 +1,115 @@
+"""``hermes serve``: HTTP, SSE and WebSocket on one port, and the lines that tell a person how to use them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+from hermes import __version__
+from hermes.app import EXIT_CANNOT_START, start_tree
+from hermes.config import LoadedSettings, read_server_key
+from hermes.errors import InvalidValue, StoreUnavailable
+from hermes.launch import ServeOptions
+from hermes.protocols.channels.http_listener import ListenerLimits, listening_port, open_listeners
+from hermes.protocols.gateway.admission import AdmissionConfig, is_loopback
+from hermes.protocols.gateway.websocket import websocket_handler
+from hermes.protocols.http.call import HttpOptions
+from hermes.protocols.http.surface import HttpSurface
+from hermes.server_key import ServerKey
+
+try:
+    import resource
+except ImportError:  # not on this system
+    resource = None  # type: ignore[assignment]
+
+
+async def serve(loaded: LoadedSettings, options: ServeOptions) -> int:
+    """Run the server until it is stopped; returns the exit code."""
+    api = loaded.settings.gateway.api_server
+    if not is_loopback(api.host) and not options.allow_remote:
+        options.report(
+            f"{api.host} can be reached from other machines. Add --allow-remote if that is what you want; "
+            "use a proxy that adds TLS."
+        )
+        return EXIT_CANNOT_START
+    raise_descriptor_limit()
+    limits = listener_limits(loaded)
+    try:
+        key = read_server_key(loaded.home, configured=api.key)
+        listeners = await open_listeners(api.host, api.port, limits)
+    except InvalidValue as error:
+        options.report(error.message)
+        return EXIT_CANNOT_START
+    except OSError as error:
+        options.report(f"cannot listen on {api.host}:{api.port}: {error.strerror or error}. Choose another --port.")
+        return EXIT_CANNOT_START
+    try:
+        tree = await start_tree(loaded)
+    except StoreUnavailable as error:
+        options.report(error.message)
+        return EXIT_CANNOT_START
+    port = listening_port(listeners)
+    gateway = websocket_handler(tree, AdmissionConfig(key.value, api.host))
+    surface = HttpSurface(
+        tree,
+        HttpOptions(key=key.value, host=api.host, port=port, cwd=os.getcwd(), version=__version__),
+        websockets={"/api/ws": gateway.handle},
+    )
+    for line in welcome(api.host, port, key, loaded):
+        options.report(line)
+
+    async def listen() -> None:
+        await surface.serve(listeners, limits=limits)
+
+    return await tree.run([("http", listen)])
+
+
+def listener_limits(loaded: LoadedSettings) -> ListenerLimits:
+    limits = loaded.settings.limits
+    return ListenerLimits(
+        max_connections=limits.max_connections,
+        head_deadline=limits.head_deadline,
+        write_deadline=limits.write_deadline,
+        drain_grace=min(limits.flush_grace, 1.0),
+        websocket_message_bytes=limits.max_frame_bytes,
+    )
+
+
+def raise_descriptor_limit() -> None:
+    """Each client and each model call is a descriptor: take as many as the system lets us have."""
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard or hard == resource.RLIM_INFINITY:
+        wanted = hard if hard != resource.RLIM_INFINITY else max(soft, 65_536)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            return
+
+
+def welcome(host: str, port: int, key: ServerKey, loaded: LoadedSettings) -> Iterator[str]:
+    """What is printed at start: the address, where the key is, and one line for each protocol that works as it is."""
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}"
+    read_key = f"$(cat {key.path})" if key.path is not None else "$API_SERVER_KEY"
+    yield f"Hermes {__version__} listens on {address}"
+    yield f"The key is in {key.path}" if key.path is not None else f"The key comes from {key.source}"
+    yield f"Home: {loaded.home}"
+    yield ""
+    yield "HTTP (OpenAI-compatible):"
+    yield (
+        f'  curl -N {address}/v1/chat/completions -H "Authorization: Bearer {read_key}" '
+        "-H 'Content-Type: application/json' "
+        '-d \'{"model": "hermes-agent", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}\''
+    )
+    yield "Gateway JSON-RPC (WebSocket):"
+    yield f'  {sys.executable} -m trio_websocket "ws://{shown}:{port}/api/ws?token={read_key}"'
+    yield "ACP (for editors; starts its own process on the same sessions):"
+    yield f"  {hermes_command()} acp"
+
+
+def hermes_command() -> str:
+    """How this very command can be started again."""
+    return sys.argv[0] if os.path.basename(sys.argv[0]).startswith("hermes") else f"{sys.executable} -m hermes"
