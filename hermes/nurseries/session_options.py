@@ -14,8 +14,8 @@ from typing import Any
 from hermes.agent.ports import ResolvedModel
 from hermes.errors import InvalidValue, ProviderNotConfigured, SessionBusy
 from hermes.events import HistoryRewound
-from hermes.messages import RewindIntent
 from hermes.nurseries import turn_start
+from hermes.nurseries.held_work import start_held
 from hermes.nurseries.session import Session
 
 log = logging.getLogger(__name__)
@@ -92,23 +92,24 @@ async def reopen(session: Session) -> None:
 
 
 async def empty(session: Session) -> int:
-    """Archive the whole history; returns how many rows went. Raises ``SessionBusy`` and the store's errors."""
-    if session.slot.taken:
-        raise SessionBusy
-    prompts = [row for row in session.rows if row.role == "user" and row.row_id is not None]
-    if not prompts:
+    """Take the whole history out of the conversation; returns how many rows went.
+
+    Raises ``SessionBusy``, ``SessionOwnedElsewhere``, ``WorkStopped`` and the store's errors; then nothing has changed.
+    """
+    return await start_held(session, "reset", lambda _node: _empty(session)).wait()
+
+
+async def _empty(session: Session) -> int:
+    removed = tuple(row.row_id for row in session.rows if row.row_id is not None)
+    if not removed:
         return 0
-    session.slot.held = "reset"
-    try:
-        intent = RewindIntent(row_id=prompts[0].row_id, confirm_empty=True)
-        result = await session.services.store.rewind(session.key, intent, (), expected_version=session.history_version)
-        session.history_version = result.history_version
-        removed = tuple(row.row_id for row in result.removed if row.row_id is not None)
-        session.rows[:] = [row for row in session.rows if row.row_id not in removed]
-        session.last_prompt_tokens = 0
-        turn_start.forget_removed(session)
-        session.emit(HistoryRewound(removed, result.survivors))
-    finally:
-        session.slot.held = None
-        session.start_next_queued()
+    await session.replace_with_summary(removed, ())
+    # No wait from here on: memory follows the store in the same breath.
+    session.rows_before_turn = 0
+    session.last_prompt_tokens = 0
+    session.retained_failure = None
+    turn_start.forget_removed(session)
+    session.emit(HistoryRewound(removed, ()))
+    session.announce_info()
+    session.stored_changed()
     return len(removed)

@@ -111,14 +111,16 @@ class AcpContext:
         if view is not None:
             view.detach()
 
-    def providers(self) -> frozenset[str]:
-        return self.tree.services.models.authenticated_providers()
-
     def config_options(self, session: Session) -> list[dict[str, Any]]:
-        return offers.config_options(session.info(), self.providers())
+        return offers.config_options(session.info(), self._provider_rows(session))
 
     def answer(self, session: Session, *, with_id: bool) -> dict[str, Any]:
-        return offers.session_answer(session.info(), self.providers(), session.key if with_id else None)
+        rows = self._provider_rows(session)
+        return offers.session_answer(session.info(), rows, session.key if with_id else None)
+
+    def _provider_rows(self, session: Session) -> offers.ProviderRows:
+        view = self._views.get(session.key)
+        return () if view is None else view.provider_rows
 
     def announce(self, session: Session) -> None:
         """What a client is told right after it got to know a session: commands, then usage."""

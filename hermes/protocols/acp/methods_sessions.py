@@ -17,6 +17,7 @@ from hermes.agent.ports import StoredSession
 from hermes.errors import HermesError, InvalidParams, NotFound, NothingToBranch, SessionNotFound
 from hermes.events import TurnStarted
 from hermes.nurseries import session_options, turn_start
+from hermes.nurseries.model_choice import picker
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.acp import offers
@@ -127,13 +128,17 @@ async def _introduce(ctx: AcpContext, session: Session, servers: Any, *, with_id
     session.memory.extras["mcp_servers_requested"] = requested
     if ctx.start_mcp is not None:
         ctx.start_mcp(session, requested)
+    view = ctx.open_view(session)
     with trio.move_on_after(RESOLVE_WITHIN):
         try:
             await turn_start.resolve_model(session, None, None)
+            options = await picker(
+                session.services, session, refresh=False, include_unconfigured=False, explicit_only=False
+            )
+            view.provider_rows = options["providers"]
         except HermesError as error:
             # The first prompt says so to the user; a session can be looked at without a model.
             logger.warning("session %s: no model yet: %s", session.key, error)
-    view = ctx.open_view(session)
 
     def after() -> None:
         view.start()

@@ -6,10 +6,9 @@ Modes and models are announced twice, as config options and in the older form, a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hermes.agent.model_catalog import curated_models
 from hermes.events import SessionInfo
 from hermes.protocols.acp.schemas import ClientCapabilities
 
@@ -27,6 +26,9 @@ POLICY_MODES: Final[Mapping[str, str]] = {
     "workspace_session": "accept_edits",
     "session": "dont_ask",
 }
+ProviderRows = Sequence[Mapping[str, Any]]
+"""Rows of the model picker: ``slug``, ``models``, ``authenticated`` (gateway ``model.options``)."""
+
 SETUP_METHOD: Final = "hermes-setup"
 SETUP_HINT: Final = "Run `hermes acp --setup` in a terminal, or set a provider's key and choose with `hermes model`."
 
@@ -97,14 +99,15 @@ def model_id(provider: str, model: str) -> str:
     return f"{provider}:{model}" if provider else model
 
 
-def models(info: SessionInfo, providers: Iterable[str]) -> dict[str, Any] | None:
-    """The present model first, then what the usable providers are known to serve; None while there is no model."""
+def models(info: SessionInfo, providers: ProviderRows) -> dict[str, Any] | None:
+    """The present model first, then what the usable providers serve; None while there is no model."""
     if not info.model:
         return None
     current = model_id(info.provider, info.model)
     names = {current: info.model}
-    for provider in sorted(providers, key=lambda name: (name != info.provider, name)):
-        names |= {model_id(provider, model): model for model in curated_models(provider)}
+    for provider in sorted(providers, key=lambda row: row.get("slug") != info.provider):
+        if provider.get("authenticated", True):
+            names |= {model_id(str(provider["slug"]), model): model for model in provider.get("models", ())}
     return {
         "currentModelId": current,
         "availableModels": [
@@ -118,7 +121,7 @@ def models(info: SessionInfo, providers: Iterable[str]) -> dict[str, Any] | None
     }
 
 
-def config_options(info: SessionInfo, providers: Iterable[str]) -> list[dict[str, Any]]:
+def config_options(info: SessionInfo, providers: ProviderRows) -> list[dict[str, Any]]:
     """The complete list, as every answer and update about options carries it."""
     found: list[dict[str, Any]] = [
         {
@@ -149,12 +152,11 @@ def config_options(info: SessionInfo, providers: Iterable[str]) -> list[dict[str
     return found
 
 
-def session_answer(info: SessionInfo, providers: Iterable[str], session_id: str | None = None) -> dict[str, Any]:
+def session_answer(info: SessionInfo, providers: ProviderRows, session_id: str | None = None) -> dict[str, Any]:
     """What new, load, resume and fork answer; ``session_id`` where the client does not know it yet."""
-    usable = tuple(providers)
     answer: dict[str, Any] = {"sessionId": session_id} if session_id is not None else {}
-    answer |= {"modes": modes(info.mode), "configOptions": config_options(info, usable)}
-    offered = models(info, usable)
+    answer |= {"modes": modes(info.mode), "configOptions": config_options(info, providers)}
+    offered = models(info, providers)
     return answer if offered is None else {**answer, "models": offered}
 
 

@@ -21,6 +21,7 @@ from hermes.nurseries.session import Session
 from hermes.nurseries.settlement import Settlement
 from hermes.nurseries.turn_slot import Submission
 from hermes.outcomes import CancelReason, Cause, TurnRecord
+from hermes.protocols.acp.offers import ProviderRows
 from hermes.protocols.acp.permissions import choice_of, permission_params
 from hermes.protocols.acp.prompt_end import CANCELLED, prompt_result
 from hermes.protocols.acp.schemas import ClientCapabilities, SessionPromptResult
@@ -101,6 +102,8 @@ class SessionView:
         commands: Callable[[], list[dict[str, Any]]],
     ) -> None:
         self.session = session
+        self.provider_rows: ProviderRows = ()
+        """What the model picker offered when the session was opened."""
         self.ended = trio.Event()
         self._connection = connection
         self._capabilities = capabilities

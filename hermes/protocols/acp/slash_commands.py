@@ -11,7 +11,7 @@ from typing import Final
 
 from hermes import __version__
 from hermes.errors import HermesError
-from hermes.nurseries import session_options
+from hermes.nurseries import model_choice, session_compression, session_options
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_ready import list_tools
 from hermes.protocols.acp import offers
@@ -52,7 +52,7 @@ def run_command(ctx: AcpContext, session: Session, command: SlashCommand) -> Ans
         case "reset":
             return _waiting(ctx, session, lambda: _reset(session))
         case "compress":
-            return _waiting(ctx, session, lambda: _compress(session))
+            return _waiting(ctx, session, lambda: _compress(session, command.rest))
         case "queue" if command.rest:
             return command.rest
         case "steer" if command.rest:
@@ -96,10 +96,12 @@ def _waiting(ctx: AcpContext, session: Session, work: Callable[[], Awaitable[str
     return Awaiting(run)
 
 
-async def _switch(session: Session, name: str) -> str:
-    provider = session.info().provider or None
-    resolved = await session_options.switch_model(session, name, provider if ":" not in name else None)
-    return f"Model: {resolved.model}\nProvider: {resolved.provider}"
+async def _switch(session: Session, line: str) -> str:
+    """For this session only, unless the line itself says otherwise."""
+    own = any(flag in line.split() for flag in ("--global", "--session", "--once"))
+    switched = await model_choice.switch(session, line if own else f"{line} --session", confirmed=True)
+    warning = f"\n{switched.warning}" if switched.warning else ""
+    return f"Model: {switched.model}\nProvider: {switched.provider}{warning}"
 
 
 async def _reset(session: Session) -> str:
@@ -107,8 +109,10 @@ async def _reset(session: Session) -> str:
     return "The conversation starts anew." if removed else "There was nothing to forget."
 
 
-async def _compress(session: Session) -> str:
-    return "ok"
+async def _compress(session: Session, topic: str) -> str:
+    result = await session_compression.compress(session, topic or None)
+    summary = result.summary
+    return "\n".join(line for line in (summary.headline, summary.token_line, summary.note, result.message) if line)
 
 
 def _tools(session: Session) -> str:

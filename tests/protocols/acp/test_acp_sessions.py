@@ -1,0 +1,241 @@
+"""Sessions over ACP: new, load with replay, resume, fork, list, close, delete."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from hermes.agent.ports import ToolContext, ToolOutput
+from hermes.events import TodoUpdated
+from hermes.messages import FileDiff
+from hermes.outcomes import CancelReason, Cause
+from tests.support.acp import AcpClient, acp_client, tool_statuses
+from tests.support.core import PlainTool, call, hang, make_services, say
+
+
+async def _write(ctx: ToolContext, arguments: Any) -> ToolOutput:
+    diff = FileDiff("notes.txt", None, "new\n")
+    details = {"diffs": [{"path": diff.path, "old_text": None, "new_text": "new\n"}]}
+    return ToolOutput("{}", diffs=(diff,), details=details)
+
+
+async def _plan(ctx: ToolContext, arguments: Any) -> ToolOutput:
+    todos = ({"id": "1", "content": "look", "status": "cancelled"}, {"id": "2", "content": "do", "status": "pending"})
+    ctx.emit(TodoUpdated(ctx.turn_id, todos, 1))
+    return ToolOutput("{}", details={"todos": list(todos)})
+
+
+EDITOR_TOOLS = (PlainTool("write_file", _write), PlainTool("todo_list", _plan))
+PLAN = [
+    {"content": "[cancelled] look", "priority": "medium", "status": "completed"},
+    {"content": "do", "priority": "medium", "status": "pending"},
+]
+
+
+def told(client: AcpClient, after: int) -> list[tuple[str, Any]]:
+    """The conversation as it was shown, without ids."""
+    shown: list[tuple[str, Any]] = []
+    for update in client.updates(after=after):
+        match update["sessionUpdate"]:
+            case "user_message_chunk" | "agent_message_chunk" as kind:
+                shown.append((kind, update["content"]["text"]))
+            case "tool_call":
+                shown.append(("tool_call", (update["title"], update["kind"], update.get("locations"))))
+            case "tool_call_update" if "content" in update:
+                shown.append(("tool_call_update", (update["status"], update["content"])))
+            case "plan":
+                shown.append(("plan", update["entries"]))
+            case _:
+                pass
+    return shown
+
+
+async def close_server_side(client: AcpClient, session_id: str) -> None:
+    session = client.tree.registry.by_key(session_id)
+    assert session is not None
+    client.tree.registry.close_nowait(session, CancelReason(Cause.SESSION_CLOSED))
+    await session.wait_closed()
+
+
+async def test_a_new_session_is_answered_then_its_commands_and_usage_follow() -> None:
+    services, _ = make_services()
+    async with acp_client(services) as client:
+        result = await client.call("session/new", cwd="/tmp", mcpServers=[])
+        assert await client.updated("usage_update") == {"sessionUpdate": "usage_update", "used": 0, "size": 1_000_000}
+        kinds = [f["params"]["update"]["sessionUpdate"] for f in client.frames[2:]]
+        assert kinds == ["available_commands_update", "usage_update"]
+        assert result["modes"]["currentModeId"] == "default"
+        assert result["models"]["currentModelId"] == "custom:scripted-1"
+        assert [o["id"] for o in result["configOptions"]] == ["mode", "model"]
+        names = {c["name"] for c in client.updates("available_commands_update")[0]["availableCommands"]}
+        assert {"help", "model", "tools", "context", "reset", "compress", "steer", "queue", "version"} <= names
+        stored = await services.store.get_session(result["sessionId"])
+        assert stored is not None
+        assert (stored.source, stored.cwd) == ("acp", "/tmp")
+
+
+async def test_a_relative_directory_and_a_missing_one_are_invalid_parameters() -> None:
+    services, _ = make_services()
+    async with acp_client(services) as client:
+        for params in ({"cwd": "work"}, {"cwd": 5}, {}, {"cwd": "C:\\work"}):
+            assert (await client.request("session/new", **params))["error"]["code"] == -32602
+
+
+async def test_load_replays_the_conversation_as_it_was_live(tmp_path: Path) -> None:
+    services, _ = make_services(
+        say("Let me see.", calls=[call("write_file", "w1", path="notes.txt"), call("todo_list", "t1")]),
+        say("Done."),
+        tools=EDITOR_TOOLS,
+    )
+    async with acp_client(services) as client:
+        session = await client.new_session(str(tmp_path))
+        start = len(client.frames)
+        await client.prompt(session, "write a note")
+        live = [("user_message_chunk", "write a note"), *told(client, start)]
+        plans = [item for item in live if item[0] == "plan"]
+        assert plans == [("plan", PLAN)]
+        await close_server_side(client, session)
+        start = len(client.frames)
+        request = client.start("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        await client.answer(request)
+        await client.updated("usage_update", after=start)
+        answered = next(i for i, f in enumerate(client.frames) if f.get("id") == request)
+        replayed = told(client, start)
+        assert [item for item in replayed if item[0] != "plan"] == [item for item in live if item[0] != "plan"]
+        assert replayed[-1] == plans[0]
+        late = [f for f in client.frames[answered:] if "message_chunk" in str(f) or "tool_call" in str(f)]
+        assert late == []
+        diff = next(item[1][1][0] for item in replayed if item[0] == "tool_call_update")
+        assert diff == {"type": "diff", "path": str(tmp_path / "notes.txt"), "newText": "new\n"}
+
+
+async def test_load_of_a_session_whose_turn_runs_shows_the_turn_and_goes_on() -> None:
+    services, _ = make_services(say("one"), say("two", calls=[call("nap", "n1", seconds=1000)]))
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "first")
+        request = client.start_prompt(session, "second")
+        await client.updated("tool_call")
+        start = len(client.frames)
+        await client.call("session/load", sessionId=session, cwd="/tmp", mcpServers=[])
+        assert client.text("user_message_chunk", after=start) == "firstsecond"
+        client.notify("session/cancel", sessionId=session)
+        assert (await client.answer(request))["result"]["stopReason"] == "cancelled"
+        assert tool_statuses(client.updates(), "n1")[-1] == "failed"
+
+
+async def test_resume_replays_nothing_and_the_next_prompt_knows_the_history() -> None:
+    services, model = make_services(say("one"), say("two"))
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "first")
+        await close_server_side(client, session)
+        start = len(client.frames)
+        result = await client.call("session/resume", sessionId=session, cwd="/tmp")
+        assert result["modes"]["currentModeId"] == "default"
+        assert told(client, start) == []
+        await client.prompt(session, "second")
+        assert [row.text for row in model.requests[-1].messages] == ["first", "one", "second"]
+        stored = await services.store.get_session(session)
+        assert stored is not None
+        assert stored.ended_at is None
+
+
+async def test_load_in_another_directory_moves_the_session_there(tmp_path: Path) -> None:
+    services, _ = make_services()
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        live = client.tree.registry.by_key(session)
+        assert live is not None
+        assert live.memory.cwd == str(tmp_path)
+        stored = await services.store.get_session(session)
+        assert stored is not None
+        assert stored.cwd == str(tmp_path)
+
+
+async def test_a_fork_has_the_history_and_goes_its_own_way() -> None:
+    services, model = make_services(say("one"), say("fork"), say("root"))
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "first")
+        start = len(client.frames)
+        result = await client.call("session/fork", sessionId=session, cwd="/tmp")
+        fork = result["sessionId"]
+        assert fork != session
+        await client.updated("available_commands_update", after=start)
+        assert told(client, start) == []
+        await client.prompt(fork, "a")
+        assert [row.text for row in model.requests[-1].messages] == ["first", "one", "a"]
+        await client.prompt(session, "b")
+        assert [row.text for row in model.requests[-1].messages] == ["first", "one", "b"]
+
+
+async def test_the_list_holds_sessions_with_messages_newest_first_in_pages(tmp_path: Path) -> None:
+    services, _ = make_services()
+    link = tmp_path / "link"
+    (tmp_path / "real").mkdir()
+    link.symlink_to(tmp_path / "real")
+    async with acp_client(services) as client:
+        await client.new_session()
+        made = []
+        for number in range(52):
+            session = await client.new_session(str(link if number % 2 else tmp_path / "real"))
+            await client.prompt(session, f"prompt {number}\nmore")
+            await client.call("session/close", sessionId=session)
+            made.append(session)
+        first = await client.call("session/list")
+        second = await client.call("session/list", cursor=first["nextCursor"])
+        assert len(first["sessions"]) == 50
+        assert "nextCursor" not in second
+        assert {entry["sessionId"] for page in (first, second) for entry in page["sessions"]} == set(made)
+        assert first["sessions"][0]["title"].startswith("prompt ")
+        here = await client.call("session/list", cwd=str(link))
+        assert len(here["sessions"]) == 50
+        assert (await client.call("session/list", cwd="/nowhere"))["sessions"] == []
+        for cursor in ("x", base64.b64encode(b"after:x").decode(), ""):
+            assert (await client.request("session/list", cursor=cursor))["error"]["code"] == -32602
+
+
+async def test_close_answers_the_running_prompt_as_cancelled_and_the_session_can_be_loaded() -> None:
+    services, _ = make_services(say("hi"), hang())
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "first")
+        request = client.start_prompt(session, "second")
+        closing = client.start("session/close", sessionId=session)
+        assert (await client.answer(closing))["result"] == {}
+        assert (await client.answer(request))["result"]["stopReason"] == "cancelled"
+        order = [f["id"] for f in client.frames if f.get("id") in (closing, request)]
+        assert order == [request, closing]
+        await client.call("session/load", sessionId=session, cwd="/tmp", mcpServers=[])
+
+
+async def test_delete_takes_a_session_out_of_the_list_and_is_never_an_error() -> None:
+    services, _ = make_services()
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "hi")
+        for _ in range(2):
+            assert await client.call("session/delete", sessionId=session) == {}
+        assert await client.call("session/delete", sessionId="unknown") == {}
+        assert (await client.call("session/list"))["sessions"] == []
+        assert (await client.request("session/resume", sessionId=session, cwd="/tmp"))["error"]["code"] == -32002
+
+
+async def test_unknown_sessions_are_resources_that_were_not_found() -> None:
+    services, _ = make_services()
+    async with acp_client(services) as client:
+        requests: dict[str, dict[str, Any]] = {
+            "session/load": {"cwd": "/tmp", "mcpServers": []},
+            "session/resume": {"cwd": "/tmp"},
+            "session/fork": {"cwd": "/tmp"},
+            "session/prompt": {"prompt": [{"type": "text", "text": "hi"}]},
+            "session/set_mode": {"modeId": "default"},
+            "session/set_model": {"modelId": "x"},
+            "session/set_config_option": {"configId": "mode", "value": "default"},
+        }
+        for method, params in requests.items():
+            answer = await client.request(method, sessionId="nothing", **params)
+            assert answer["error"]["code"] == -32002, method
