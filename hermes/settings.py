@@ -57,7 +57,20 @@ class ApiServerSettings(Area):
     model_routes: Mapping[str, Mapping[str, Any]] = setting(
         {}, "Aliases: name to {model, provider, api_key, base_url}.", secret=True
     )
-    direct_model_requests: bool = setting(False, "Honour the bare `model` field of requests.")
+    direct_model_requests: bool = setting(
+        True, "Honour the bare `model` of OpenAI requests when it is served; false: only aliases and `provider`."
+    )
+    custom_stream_events: Literal["on", "off", "auto"] = setting(
+        "auto", "Named frames in chat streams; auto: not for clients that take every frame for a chunk."
+    )
+    auxiliary_requests: Literal["direct", "agent"] = setting(
+        "direct", "Frontends' side prompts (titles, tags): one plain model call, or a whole turn."
+    )
+    tool_items: Literal["function_call", "hidden"] = setting(
+        "function_call", "Tool calls in responses; hidden: for SDKs that would run them themselves."
+    )
+    max_stored_responses: int = setting(1000, "Stored responses of one key; the least recently used go.", gt=0)
+    session_key_headers: Words = setting((), "Other headers that name the conversation, like X-Hermes-Session-Key.")
     tool_progress_events: bool = setting(True, "Named tool frames in chat streams.")
     max_concurrent_runs: int = setting(10, "Turns at the same time; 0: no cap.")
     history_tool_output_max_chars: int = setting(0, "Cap of stored tool output in responses; 0: none.", ge=0)

@@ -7,7 +7,7 @@ hands all of them to the feeds of the requests that stream this turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -73,6 +73,10 @@ class RunRequest:
     journaled: bool = False
     keyed: bool = False
     facts: Mapping[str, Any] | None = None
+    finisher: Callable[[Run, TurnRecord], Awaitable[None]] | None = None
+    """Run once at the end, in the server's time and not the client's: stores what the surface keeps of the turn."""
+    feeds: tuple[TurnFeed, ...] = ()
+    """Readers that are there from the start, so that they miss nothing."""
 
 
 class Run:
@@ -86,6 +90,7 @@ class Run:
         self.journaled = request.journaled
         self.keyed = request.keyed
         self.facts = dict(request.facts or {})
+        self.finisher = request.finisher
         self.session = session
         self.created_at = self.updated_at = clock()
         self.last_event: str | None = None
@@ -96,7 +101,7 @@ class Run:
         self.journal: EventLog[RunFrame] = EventLog(
             cost=lambda frame: len(frame.data) + 100, clock=clock, max_events=JOURNAL_EVENTS, max_cost=JOURNAL_BYTES
         )
-        self.feeds: list[TurnFeed] = []
+        self.feeds: list[TurnFeed] = list(request.feeds)
         self._news = trio.lowlevel.ParkingLot()
         self._wire = wire
         self._clock = clock
@@ -138,14 +143,6 @@ class Run:
     async def wait_news(self) -> None:
         """Wait until something has been published or the run has ended; the caller has looked just before."""
         await self._news.park()
-
-    def feed(self) -> TurnFeed:
-        """A reader of everything from here on."""
-        feed = TurnFeed()
-        if self.record is not None:
-            feed.finish(self.record)
-        self.feeds.append(feed)
-        return feed
 
     def open_questions(self, method: str) -> list[ClientRequest]:
         if self.turn_id is None or self.record is not None:

@@ -245,6 +245,8 @@ class RunRegistry:
         while len(self._finished) > MAX_FINISHED:
             self._finished.popitem(last=False)
         with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
+            if run.finisher is not None:
+                await contained(f"run {run.run_id} finisher", run.finisher, run, record)
             await self._store_status(run)
             for hook in self.on_end:
                 hook(run, record)

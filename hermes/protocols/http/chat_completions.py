@@ -71,19 +71,21 @@ class ChatRequest:
 async def create_chat_completion(call: Call) -> Reply:
     with call.api.runs.admit() as admission:
         request = await _checked(call)
+        feed = TurnFeed()
         run_request = RunRequest(
             run_id=call.api.services.ids("chatcmpl"),
             kind="chat",
             principal=call.principal,
             prompt=_prompt(call, request),
             facts=request.model.facts(),
+            feeds=(feed,) if request.stream else (),
         )
         key = call.headers.get("idempotency-key", "").strip()
         if request.stream:
             owned = cancels_on_disconnect(call, default=True)
             run = await start_run(call, admission, request.session_id, run_request, owned=owned)
             await remember_session_key(call.api, call.principal, request.session_key, request.session_id)
-            return _stream(call, request, run)
+            return sse_reply(ChatStream(call.api, request, run, feed), answer_headers(request, run, request.model.runs))
         owned = cancels_on_disconnect(call, default=not key)
         if key:
             replayed = await claim_or_find(call, "chat", key, request.body, run_request.run_id)
@@ -294,11 +296,6 @@ def _usage(prompt: int, completion: int) -> dict[str, int]:
 
 
 # --- the stream ------------------------------------------------------------------------------------------------------
-
-
-def _stream(call: Call, request: ChatRequest, run: Run) -> Reply:
-    stream = ChatStream(call.api, request, run, run.feed())
-    return sse_reply(stream, answer_headers(request, run, request.model.runs))
 
 
 class ChatStream(TurnStream):

@@ -32,6 +32,8 @@ from hermes.protocols.http.call import Api, Call
 
 SESSION_KEY_RECORD = "session_key"
 SOURCE = "api_server"
+SYSTEM_MESSAGE = "system_message"
+"""Key of ``model_config`` with the system prompt that the session was made with."""
 MAX_ID = 256
 EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"})
 CATALOG_WITHIN = 2.0
@@ -76,7 +78,7 @@ def check_session_id(value: Any, code: str = "invalid_session_id") -> str:
     return text
 
 
-async def open_session(api: Api, key: str, principal: str, *, model: str | None = None) -> Session:
+async def open_session(api: Api, key: str, principal: str) -> Session:
     """The live session of this id; loaded, or made and stored if there is none. Another principal's is not there."""
     registry = api.tree.registry
     try:
@@ -90,6 +92,7 @@ async def open_session(api: Api, key: str, principal: str, *, model: str | None 
         await session.ensure_stored()
     check_owner(session.stored.principal, principal)
     session.parks = True
+    session.system_message = session.system_message or session.stored.model_config.get(SYSTEM_MESSAGE)
     return session
 
 

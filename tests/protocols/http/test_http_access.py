@@ -1,0 +1,254 @@
+"""Who is heard: keys, origins, limits, and the form of every refusal."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from hermes.protocols.http.routes import ROUTES
+from hermes.settings import Settings
+from tests.support.core import say
+from tests.support.http_surface import KEY, http_surface
+
+ENVELOPE = {"message", "type", "param", "code"}
+POSTS = [route.path for route in ROUTES if route.method == "POST"]
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "Bearer wrong-key-of-some-length",
+        "Bearer",
+        f"Basic {KEY}",
+        KEY,
+        "Bearer kéy".encode("latin-1"),
+        b"Bearer \xff",
+    ],
+)
+async def test_without_the_key_the_answer_is_always_the_same(authorization: Any) -> None:
+    async with http_surface() as surface:
+        headers = {} if authorization is None else {"Authorization": authorization}
+        answer = await surface.client.get("/v1/models", headers={"Authorization": "", **headers})
+        assert answer.status_code == 401
+        assert answer.json()["error"] == {
+            "message": "a valid key is required",
+            "type": "gateway_auth_error",
+            "param": None,
+            "code": "gateway_auth_failed",
+        }
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("authorization", [f"bearer {KEY}", f"Bearer   {KEY}", f"BEARER {KEY}"])
+async def test_the_scheme_may_have_any_case_and_blanks(authorization: str) -> None:
+    async with http_surface() as surface:
+        answer = await surface.client.get("/v1/models", headers={"Authorization": authorization})
+        assert answer.status_code == 200
+
+
+async def test_the_key_is_taken_from_nowhere_else() -> None:
+    async with http_surface() as surface:
+        headers = {"Authorization": "", "X-API-Key": KEY, "Cookie": f"key={KEY}"}
+        assert (await surface.client.get(f"/v1/models?token={KEY}&key={KEY}", headers=headers)).status_code == 401
+
+
+async def test_every_route_but_health_needs_the_key() -> None:
+    async with http_surface() as surface:
+        for route in ROUTES:
+            path = route.path.replace("{", "").replace("}", "")
+            answer = await surface.client.request(route.method, path, headers={"Authorization": ""}, content=b"")
+            assert (answer.status_code == 401) is not route.public, route
+
+
+async def test_a_refusal_is_audited_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
+    async with http_surface() as surface:
+        with caplog.at_level(logging.WARNING, "hermes.protocols.http.access"):
+            await surface.client.get(
+                "/v1/models", headers={"Authorization": "Bearer sesame-open", "User-Agent": "probe"}
+            )
+        (record,) = [r for r in caplog.records if "valid key" in r.getMessage()]
+        assert "/v1/models" in record.getMessage() and "probe" in record.getMessage()
+        assert "sesame" not in record.getMessage()
+
+
+# --- origins ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/nowhere"])
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+async def test_an_unlisted_origin_is_refused_before_the_key(path: str, origin: str) -> None:
+    async with http_surface() as surface:
+        answer = await surface.client.get(path, headers={"Origin": origin, "Authorization": ""})
+        assert (answer.status_code, answer.content) == (403, b"")
+        assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_the_servers_own_origin_counts_as_none() -> None:
+    async with http_surface() as surface:
+        assert (await surface.get("/v1/models", Origin=surface.url)).status_code == 200
+
+
+async def test_a_rebound_name_is_not_the_servers_own() -> None:
+    async with http_surface() as surface:
+        headers = {"Host": f"evil.example:{surface.port}", "Origin": f"http://evil.example:{surface.port}"}
+        assert (await surface.client.get("/v1/models", headers=headers)).status_code == 403
+
+
+async def test_a_listed_origin_gets_its_headers_on_json_streams_and_refusals() -> None:
+    settings = Settings.model_validate({"gateway": {"api_server": {"cors_origins": ["https://ui.example"]}}})
+    async with http_surface(say("x"), settings=settings) as surface:
+        origin = {"Origin": "https://ui.example"}
+        body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
+        answers = [
+            await surface.get("/v1/models", **origin),
+            await surface.post("/v1/chat/completions", body, **origin),
+            await surface.client.get("/v1/models", headers={**origin, "Authorization": ""}),
+            await surface.get("/nowhere", **origin),
+        ]
+        for answer in answers:
+            assert answer.headers["access-control-allow-origin"] == "https://ui.example"
+            assert answer.headers["vary"] == "Origin"
+            assert "X-Hermes-Session-Id" in answer.headers["access-control-expose-headers"]
+        preflight = await surface.client.options("/v1/models", headers={**origin, "Authorization": ""})
+        assert (preflight.status_code, preflight.content) == (200, b"")
+        assert "PATCH" in preflight.headers["access-control-allow-methods"]
+        assert (await surface.client.options("/v1/models")).status_code == 403
+
+
+# --- bodies ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_over_the_limit_is_too_large_either_way(chunked: bool) -> None:
+    async def pieces() -> Any:
+        for _ in range(101):
+            yield b"x" * 100_000
+
+    async with http_surface() as surface:
+        content = pieces() if chunked else b"x" * 10_000_001
+        answer = await surface.client.post("/v1/chat/completions", content=content)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("body", [b"[1]", b'"x"', b"3", b"null", b"{", b"", b"\xff"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/runs", "/api/sessions/s/chat"])
+async def test_a_body_that_is_no_object_is_refused_with_the_envelope(path: str, body: bytes) -> None:
+    async with http_surface() as surface:
+        await surface.post("/api/sessions", {"id": "s"})
+        answer = await surface.post(path, body)
+        assert answer.status_code == 400
+        assert set(answer.json()["error"]) == ENVELOPE
+        assert answer.json()["error"]["code"] in ("invalid_json", "invalid_request")
+
+
+async def test_json_is_taken_whatever_its_content_type_says() -> None:
+    async with http_surface(say("x")) as surface:
+        body = {"messages": [{"role": "user", "content": "x"}]}
+        assert (await surface.post("/v1/chat/completions", body, Content_Type="text/plain")).status_code == 200
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+async def test_security_headers_are_on_every_answer() -> None:
+    async with http_surface(say("x")) as surface:
+        body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
+        answers = [
+            await surface.get("/health"),
+            await surface.post("/v1/chat/completions", body),
+            await surface.get("/nowhere"),
+            await surface.client.put("/v1/models"),
+            await surface.client.get("/v1/models", headers={"Authorization": ""}),
+        ]
+        for answer in answers:
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+            assert "server" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "not_found"),
+        ("GET", "/v1/models/", 404, "not_found"),
+        ("GET", "/chat/completions", 404, "not_found"),
+        ("GET", "/v1/runs", 405, "method_not_allowed"),
+        ("PUT", "/v1/models", 405, "method_not_allowed"),
+        ("POST", "/v1/embeddings", 404, "endpoint_not_supported"),
+        ("GET", "/v1/models/gpt-99", 404, "model_not_found"),
+        ("GET", "/p/other/v1/models", 404, "not_found"),
+    ],
+)
+async def test_what_is_not_served_is_said_in_json(method: str, path: str, status: int, code: str) -> None:
+    async with http_surface() as surface:
+        answer = await surface.client.request(method, path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+        assert set(answer.json()["error"]) == ENVELOPE
+
+
+async def test_the_served_profile_may_be_named_in_the_path() -> None:
+    async with http_surface() as surface:
+        assert (await surface.get("/p/default/v1/models")).status_code == 200
+
+
+async def test_health_needs_no_key_and_head_is_answered() -> None:
+    async with http_surface() as surface:
+        for path in ("/health", "/v1/health"):
+            answer = await surface.client.get(path, headers={"Authorization": ""})
+            assert answer.json() == {"status": "ok", "platform": "hermes-agent", "version": "1.2.3"}
+            assert (await surface.client.head(path, headers={"Authorization": ""})).status_code == 200
+
+
+async def test_a_crash_of_a_handler_is_a_500_with_the_envelope(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with http_surface() as surface:
+
+        def broken() -> Any:
+            raise RuntimeError("secret detail")
+
+        monkeypatch.setattr(surface.surface.api.runs, "admit", broken)
+        answer = await surface.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
+        assert answer.status_code == 500
+        assert answer.json()["error"]["type"] == "server_error"
+        assert "secret detail" not in answer.text
+
+
+async def test_capabilities_name_only_what_is_served() -> None:
+    async with http_surface() as surface:
+        body = (await surface.get("/v1/capabilities")).json()
+        served = {(route.method, route.path) for route in ROUTES}
+        for endpoint in body["endpoints"].values():
+            assert (endpoint["method"], endpoint["path"]) in served
+        assert body["features"]["run_events_replay"]["durable"] is True
+        assert body["features"]["jobs_admin"] is False
+
+
+async def test_detailed_health_and_metrics_show_the_turns() -> None:
+    async with http_surface(say("x")) as surface:
+        await surface.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
+        await surface.until(lambda: surface.surface.api.runs.active == 0)
+        body = (await surface.get("/health/detailed")).json()
+        assert (body["status"], body["gateway_state"]) == ("ok", "running")
+        assert body["metrics_today"]["messages"] == 1
+        text = (await surface.get("/metrics")).text
+        assert 'hermes_turns_ended_total{status="completed"} 1.0' in text
+
+
+async def test_the_live_tree_is_shown_and_one_node_of_it_cancelled() -> None:
+    from tests.support.core import call
+
+    async with http_surface(say("", calls=[call("nap", seconds=3600)]), say("went on")) as surface:
+        run_id = (await surface.post("/v1/runs", {"input": "x"})).json()["run_id"]
+        await surface.until(lambda: surface.live_runs()[0].last_event == "tool.started")
+
+        def nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
+            return [node, *(found for child in node["children"] for found in nodes(child))]
+
+        tree = (await surface.get("/v1/tree")).json()["tree"]
+        tool = next(node for node in nodes(tree) if node["kind"] == "tool_call")
+        answer = await surface.client.delete(f"/v1/tree/{tool['node_id']}?reason=no")
+        assert answer.json()["cancelled"] is True
+        assert (await surface.ended(run_id))["output"] == "went on"
+        assert (await surface.client.delete("/v1/tree/n999")).status_code == 404
