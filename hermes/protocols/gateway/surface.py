@@ -18,10 +18,13 @@ from hermes.protocols.channels.message_channel import MessageChannel
 from hermes.protocols.error_table import gateway_error, gateway_params_error
 from hermes.protocols.gateway import (
     methods_control,
+    methods_history,
     methods_live,
     methods_prompt,
     methods_session,
+    methods_spawn_tree,
     methods_tree,
+    methods_work,
 )
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.events import WireEvent, event_frame, translate_server
@@ -42,6 +45,9 @@ FAMILIES: Final[tuple[MethodTable[GatewayClient], ...]] = (
     methods_prompt.methods,
     methods_control.methods,
     methods_tree.methods,
+    methods_history.methods,
+    methods_work.methods,
+    methods_spawn_tree.methods,
 )
 STDIO_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES)
 WEBSOCKET_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES, methods_live.websocket_methods)

@@ -1,0 +1,247 @@
+"""What is done to a session between turns: branch, undo, compress, save, hide, delete, move (gateway §3.8 to §3.12)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from hermes.agent.history import survivor_ids
+from hermes.errors import InvalidParams, MissingSessionId, SessionIsLive, StoredSessionNotFound
+from hermes.nurseries import session_history
+from hermes.nurseries.session import Session
+from hermes.nurseries.session_options import change
+from hermes.nurseries.session_ready import current_branch, start_getting_ready
+from hermes.protocols.gateway import schemas as s
+from hermes.protocols.gateway import schemas_work as w
+from hermes.protocols.gateway.client import GatewayClient
+from hermes.protocols.gateway.methods_session import session_usage
+from hermes.protocols.gateway.shapes import live_info, messages_wire
+from hermes.protocols.rpc.method_table import Answer, Awaiting, MethodTable
+
+methods: MethodTable[GatewayClient] = MethodTable()
+
+
+# --- branches --------------------------------------------------------------------------------------------------------
+
+
+@methods.method("session.branch", w.SessionBranchParams, w.SessionBranchResult)
+def branch(client: GatewayClient, params: w.SessionBranchParams) -> Any:
+    session = client.session(params.session_id)
+    again = _branched_before(client, params.idempotency_key)
+    if again is not None:
+        return _branch_result(again, whole=False)
+
+    async def run() -> Answer[dict[str, Any]]:
+        made = await session_history.branch(
+            client.server.registry, session, name=params.name or None, count=params.count
+        )
+        return _opened(client, made, params.idempotency_key, whole=False)
+
+    return Awaiting(run)
+
+
+@methods.method("session.branch_whole", w.SessionBranchWholeParams, w.SessionBranchResult)
+def branch_whole(client: GatewayClient, params: w.SessionBranchWholeParams) -> Any:
+    session = client.session(params.session_id)
+    again = _branched_before(client, params.idempotency_key)
+    if again is not None:
+        return _branch_result(again, whole=True)
+
+    async def run() -> Answer[dict[str, Any]]:
+        made = await session_history.branch(client.server.registry, session, name=params.name or None, whole=True)
+        return _opened(client, made, params.idempotency_key, whole=True)
+
+    return Awaiting(run)
+
+
+@methods.method("session.branch_stored", w.SessionBranchStoredParams, w.SessionBranchResult)
+def branch_stored(client: GatewayClient, params: w.SessionBranchStoredParams) -> Any:
+    again = _branched_before(client, params.idempotency_key)
+    if again is not None:
+        return _branch_result(again, whole=True)
+
+    async def run() -> Answer[dict[str, Any]]:
+        made = await session_history.branch_stored(client.server.registry, params.parent_session_id, whole=True)
+        return _opened(client, made, params.idempotency_key, whole=True)
+
+    return Awaiting(run)
+
+
+def _branched_before(client: GatewayClient, key: str | None) -> Session | None:
+    runtime_id = client.server.created.get(f"branch:{key}") if key is not None else None
+    return next((item for item in client.server.registry.live() if item.runtime_id == runtime_id), None)
+
+
+def _opened(client: GatewayClient, made: Session, key: str | None, *, whole: bool) -> Answer[dict[str, Any]]:
+    if key is not None:
+        client.server.created.put(f"branch:{key}", made.runtime_id)
+    client.make_current(made)
+    return Answer(_branch_result(made, whole=whole), after=lambda: start_getting_ready(made))
+
+
+def _branch_result(made: Session, *, whole: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "session_id": made.runtime_id,
+        "stored_session_id": made.key,
+        "title": made.stored.title or "",
+        "parent": made.stored.parent_key or "",
+        "message_count": len(made.rows),
+        "info": live_info(made.info()),
+    }
+    if whole:
+        result["messages_omitted"] = True
+    else:
+        result["messages"] = messages_wire(made.rows)
+    return result
+
+
+# --- undo, compress, save --------------------------------------------------------------------------------------------
+
+
+@methods.method("session.undo", w.SessionUndoParams, w.SessionUndoResult)
+def undo(client: GatewayClient, params: w.SessionUndoParams) -> Awaiting[Any]:
+    """Takes the last user turns back; ``text`` is what to put in the editor again."""
+    session = client.session(params.session_id)
+
+    async def run() -> dict[str, Any]:
+        result = await session_history.undo(session, params.count)
+        client.catch_up(session)
+        return {
+            "removed": result.removed,
+            "text": result.text,
+            "survivor_user_row_ids": list(result.survivors),
+        }
+
+    return Awaiting(run)
+
+
+@methods.method("session.undo_rewind", s.SessionParams, w.SessionUndoRewindResult)
+def undo_rewind(client: GatewayClient, params: s.SessionParams) -> Awaiting[Any]:
+    """Brings the last cut back, while no new turn has been stored after it."""
+    session = client.session(params.session_id)
+
+    async def run() -> dict[str, Any]:
+        rows = await session_history.undo_rewind(session)
+        client.catch_up(session)
+        return {
+            "message_count": len(rows),
+            "messages": messages_wire(rows),
+            "survivor_user_row_ids": list(survivor_ids(rows)),
+        }
+
+    return Awaiting(run)
+
+
+@methods.method("session.compress", w.SessionCompressParams, w.SessionCompressResult)
+def compress(client: GatewayClient, params: w.SessionCompressParams) -> Awaiting[Any]:
+    session = client.session(params.session_id)
+
+    async def run() -> dict[str, Any]:
+        return await compress_result(client, session, params.focus_topic)
+
+    return Awaiting(run)
+
+
+async def compress_result(client: GatewayClient, session: Session, focus: str | None) -> dict[str, Any]:
+    result = await session_history.compress(session, focus)
+    client.catch_up(session)
+    if result.lock_held:
+        return {"compressed": False, "lock_held": True, "message": result.message or ""}
+    summary = {name: value for name, value in asdict(result.summary).items() if value is not None}
+    shape: dict[str, Any] = {
+        "status": result.status,
+        "removed": result.removed,
+        "before_messages": result.before_messages,
+        "after_messages": result.after_messages,
+        "before_tokens": result.before_tokens,
+        "after_tokens": result.after_tokens,
+        "summary": summary,
+        "usage": session_usage(session),
+        "info": live_info(session.info()),
+        "messages": messages_wire(session_history.settled_rows(session)),
+    }
+    if result.message:
+        shape["message"] = result.message
+    return shape
+
+
+@methods.method("session.save", s.SessionParams, w.SessionSaveResult)
+async def save(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
+    return {"file": str(await session_history.save(client.session(params.session_id)))}
+
+
+# --- the stored session ----------------------------------------------------------------------------------------------
+
+
+@methods.method("session.delete", s.SessionParams, w.SessionDeleteResult)
+async def delete(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
+    key = params.session_id
+    if not key:
+        raise MissingSessionId
+    registry = client.server.registry
+    if registry.by_key(key) is not None or any(item.runtime_id == key for item in registry.live()):
+        raise SessionIsLive
+    stored = await client.server.services.store.get_session(key)
+    if stored is None:
+        raise StoredSessionNotFound
+    await client.server.services.store.delete_session(key)
+    return {"deleted": key}
+
+
+@methods.method("session.archive", w.SessionArchiveParams, w.SessionArchiveResult)
+async def archive(client: GatewayClient, params: w.SessionArchiveParams) -> dict[str, Any]:
+    session = _named(client, params)
+    if session is not None:
+        await change(session, archived=params.archived)
+        session.stored_changed()
+        return {"archived": params.archived, "session_key": session.key}
+    key = params.session_key or ""
+    stored = await client.server.registry.find_stored(key)
+    await client.server.services.store.update_session(stored.key, archived=params.archived)
+    return {"archived": params.archived, "session_key": stored.key}
+
+
+def _named(client: GatewayClient, params: w.SessionArchiveParams) -> Session | None:
+    if params.session_id is not None:
+        return client.session(params.session_id)
+    if params.session_key is None:
+        raise MissingSessionId("session_id or session_key required")
+    return client.server.registry.by_key(params.session_key)
+
+
+@methods.method("session.set_hidden", w.SessionSetHiddenParams, w.SessionSetHiddenResult)
+async def set_hidden(client: GatewayClient, params: w.SessionSetHiddenParams) -> dict[str, Any]:
+    session = client.session(params.session_id)
+    await change(session, hidden=params.hidden)
+    session.stored_changed()
+    return {"hidden": params.hidden, "session_key": session.key}
+
+
+@methods.method("session.cwd.set", w.SessionCwdSetParams, w.LiveInfoResult)
+def cwd_set(client: GatewayClient, params: w.SessionCwdSetParams) -> Awaiting[Any]:
+    session = client.session(params.session_id)
+    if not params.cwd.strip():
+        raise InvalidParams("cwd is required")
+
+    async def run() -> dict[str, Any]:
+        await session_history.set_cwd(session, params.cwd)
+        session.memory.extras["branch"] = current_branch(session.memory.cwd)
+        client.catch_up(session)
+        return live_info(session.info())
+
+    return Awaiting(run)
+
+
+@methods.method("session.context_breakdown", s.SessionParams, w.SessionContextBreakdownResult)
+def context_breakdown(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
+    parts = session_history.context_breakdown(client.session(params.session_id))
+    return {
+        "categories": [asdict(part) for part in parts.categories],
+        "context_max": parts.context_max or 0,
+        "context_percent": parts.context_percent,
+        "context_used": parts.context_used,
+        "estimated_total": parts.estimated_total,
+        "context_estimated": parts.estimated,
+        "context_source": "estimate" if parts.estimated else "provider",
+        "model": parts.model,
+    }
