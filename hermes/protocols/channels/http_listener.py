@@ -27,7 +27,7 @@ from hypercorn.utils import wrap_app
 from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from hermes.nurseries.containment import Crash, PoolFull, TaskPool, contained, foreign_nursery, open_task_pool
-from hermes.protocols.channels.peek_stream import PeekStream, parse_head
+from hermes.protocols.channels.peek_stream import PeekStream, RequestHead, parse_head
 from hermes.protocols.channels.websocket import WebSocketRequest
 
 logger = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class HttpListener:
                 return
             request = parse_head(head)
             if request is not None and request.wants_websocket and request.path in self._websockets:
-                await self._serve_websocket(stream, self._websockets[request.path])
+                await self._serve_websocket(stream, request)
             else:
                 await self._serve_http(stream)
         except* (trio.BrokenResourceError, trio.ClosedResourceError, ConnectionClosed, ConnectionError):
@@ -194,7 +194,7 @@ class HttpListener:
         finally:
             self._http_streams.discard(stream)
 
-    async def _serve_websocket(self, stream: PeekStream, handler: WebSocketHandler) -> None:
+    async def _serve_websocket(self, stream: PeekStream, head: RequestHead) -> None:
         # A WebSocket handler ends by itself, in its own order, when its channel does.
         stream.on_abort = None
         stream.hold_behind_head()
@@ -205,7 +205,7 @@ class HttpListener:
             with trio.move_on_after(self._limits.head_deadline):
                 proposal = await wrap_server_stream(nursery, stream, 1, self._limits.websocket_message_bytes, 64 * 1024)
             if proposal is not None:
-                await handler(WebSocketRequest(proposal, stream, peer))
+                await self._websockets[head.path](WebSocketRequest(proposal, stream, peer, host=head.host))
 
     async def _close_streams_when_cancelled(self) -> None:
         """Hypercorn shields its writes, so a stalled reader would outlive our cancellation by a write deadline."""

@@ -25,6 +25,7 @@ class RequestHead:
     method: bytes
     path: str
     wants_websocket: bool
+    host: str | None = None
 
 
 class PeekStream(trio.abc.HalfCloseableStream):
@@ -126,8 +127,10 @@ def parse_head(head: bytes) -> RequestHead | None:
         return None
     method, target, _ = parts
     path = target.partition(b"?")[0].decode("latin-1")
-    upgrade = any(
-        name.strip().lower() == b"upgrade" and b"websocket" in value.lower()
+    headers = [
+        (name.strip().lower(), value.strip())
         for name, _, value in (field.partition(b":") for field in fields.split(b"\r\n"))
-    )
-    return RequestHead(method, path, wants_websocket=method == b"GET" and upgrade)
+    ]
+    upgrade = any(name == b"upgrade" and b"websocket" in value.lower() for name, value in headers)
+    host = next((value.decode("latin-1") for name, value in headers if name == b"host"), None)
+    return RequestHead(method, path, wants_websocket=method == b"GET" and upgrade, host=host)

@@ -38,10 +38,11 @@ GOODBYE_WITHIN = 1.0
 class WebSocketRequest:
     """A handshake waiting for its answer. Exactly one of ``accept``, ``refuse`` and ``reject`` is called."""
 
-    def __init__(self, request: LibraryRequest, stream: PeekStream, peer: str) -> None:
+    def __init__(self, request: LibraryRequest, stream: PeekStream, peer: str, *, host: str | None = None) -> None:
         self._request = request
         self._stream = stream
         self.peer = peer
+        self._host = host
         split = urlsplit(request.path)
         self.path = split.path
         self.query = dict(parse_qsl(split.query, keep_blank_values=True))
@@ -49,6 +50,9 @@ class WebSocketRequest:
 
     def header(self, name: str) -> str | None:
         """The first header of this name, whatever its case."""
+        if name.lower() == "host":
+            # The library takes it out of the headers that it hands on.
+            return self._host
         wanted = name.lower().encode("latin-1")
         for key, value in self._request.headers:
             if key.lower() == wanted:

@@ -86,6 +86,17 @@ async def test_http_and_websocket_share_one_port() -> None:
         assert (await server.get(await server.connect(), "/http")).endswith(b"/http")
 
 
+async def test_a_handler_sees_the_headers_of_the_handshake_and_the_host_too() -> None:
+    seen: list[str | None] = []
+
+    async def look(request: WebSocketRequest) -> None:
+        seen.extend(request.header(name) for name in ("Host", "x-one", "x-two"))
+        await echo(request)
+
+    async with ws_server(look) as server, client_of(server, headers=[(b"X-One", b"1")]):
+        assert seen == [f"127.0.0.1:{server.port}", "1", None]
+
+
 async def test_a_frame_behind_the_handshake_in_the_same_packet_is_served() -> None:
     async with ws_server(echo) as server:
         stream = await server.connect()
