@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from hermes import __version__
 from hermes.app import EXIT_CANNOT_START, start_tree
@@ -105,9 +106,12 @@ def welcome(host: str, port: int, key: ServerKey, loaded: LoadedSettings) -> Ite
         '-d \'{"model": "hermes-agent", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}\''
     )
     yield "Gateway JSON-RPC (WebSocket):"
-    yield f'  {sys.executable} -m trio_websocket "ws://{shown}:{port}/api/ws?token={read_key}"'
-    yield "ACP (for editors; starts its own process on the same sessions):"
-    yield f"  {hermes_command()} acp"
+    yield f'  {hermes_command()} rpc --url "ws://{shown}:{port}/api/ws?token={read_key}" --say Hello'
+    yield "ACP (editors start this command; here it says who it is and opens a session):"
+    initialize = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}'
+    new = '{"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":"/","mcpServers":[]}}'
+    home = f"HERMES_HOME={loaded.home} " if loaded.home != Path.home() / ".hermes" else ""
+    yield f"  (printf '%s\\n' '{initialize}' '{new}'; sleep 2) | {home}{hermes_command()} acp"
 
 
 def hermes_command() -> str:

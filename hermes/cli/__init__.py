@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "serve": ("serve", "Serve HTTP, SSE and WebSocket on one port."),
         "gateway": ("gateway", "Speak gateway JSON-RPC on standard input and output."),
         "acp": ("acp", "Speak the Agent Client Protocol on standard input and output."),
+        "rpc": ("rpc", "Call a running server's gateway."),
         "config": ("config_command", "Show, read and change settings."),
         "schema": ("schema", "Print reference pages and schemas."),
         "fake-provider": ("fake_provider", "Serve a scripted model for tests."),

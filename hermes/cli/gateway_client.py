@@ -1,0 +1,94 @@
+"""A small client of the gateway protocol over a WebSocket, for commands that talk to a running server.
+
+One reader: ``receive`` gives what comes; ``call`` sends a request and reads until its answer, handing everything else
+to ``on_frame``. Nothing here knows the server's inside: it speaks the protocol as any host would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import click
+import trio_websocket
+
+from hermes.config import LoadedSettings
+from hermes.errors import InvalidValue
+from hermes.server_key import find_server_key
+
+Frame = dict[str, Any]
+MAX_FRAME = 384 * 1024 * 1024
+
+
+class CallFailed(click.ClickException):
+    """The server answered with an error."""
+
+    def __init__(self, method: str, error: Mapping[str, Any]) -> None:
+        self.code = error.get("code")
+        super().__init__(f"{method}: {error.get('message')} ({self.code})")
+
+
+class GatewayConnection:
+    """One connection. Use inside ``connected``."""
+
+    def __init__(self, socket: trio_websocket.WebSocketConnection) -> None:
+        self._socket = socket
+        self._last_id = 0
+
+    async def send(self, frame: Mapping[str, Any]) -> None:
+        await self._socket.send_message(json.dumps({"jsonrpc": "2.0", **frame}))
+
+    async def receive(self) -> Frame | None:
+        """The next frame; None when the server has closed the connection."""
+        try:
+            frame: Frame = json.loads(await self._socket.get_message())
+        except trio_websocket.ConnectionClosed:
+            return None
+        return frame
+
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        on_frame: Callable[[Frame], None] = lambda _: None,
+    ) -> Any:
+        """The result; raises ``CallFailed``."""
+        self._last_id += 1
+        await self.send({"id": self._last_id, "method": method, "params": dict(params or {})})
+        while (frame := await self.receive()) is not None:
+            if frame.get("id") == self._last_id and "method" not in frame:
+                if "error" in frame:
+                    raise CallFailed(method, frame["error"])
+                return frame["result"]
+            on_frame(frame)
+        closed = self._socket.closed
+        why = f": {closed.reason or closed.name} ({closed.code})" if closed is not None else ""
+        raise click.ClickException(f"the server closed the connection{why}")
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[GatewayConnection]:
+    """Connect, or say in words why not."""
+    shown = url.partition("?")[0]
+    try:
+        async with trio_websocket.open_websocket_url(url, max_message_size=MAX_FRAME) as socket:
+            yield GatewayConnection(socket)
+    except (OSError, trio_websocket.HandshakeError) as error:
+        raise click.ClickException(f"cannot connect to {shown}: {error}. Is `hermes serve` running?") from error
+
+
+def gateway_url(loaded: LoadedSettings, given: str | None, environ: Mapping[str, str]) -> str:
+    """The address of the home's own server, unless one was given."""
+    if given:
+        return given
+    api = loaded.settings.gateway.api_server
+    try:
+        key = find_server_key(loaded.home, environ, loaded.credentials, api.key)
+    except InvalidValue as error:
+        raise click.ClickException(error.message) from error
+    host = f"[{api.host}]" if ":" in api.host else api.host
+    return f"ws://{host}:{api.port}/api/ws?token={quote(key.value)}"
