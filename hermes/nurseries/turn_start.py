@@ -270,7 +270,12 @@ def submit_process_end(session: Session, info: BackgroundProcessInfo, output: st
             "exit_code": info.exit_code,
         },
     )
-    session.submit_nowait(prompt)
+    try:
+        session.submit_nowait(prompt)
+    except HermesError as error:
+        # Called by the process's own supervisor, which must not fail because there is no room to tell the model.
+        log.warning("the end of process %s is told as a notice only: %s", info.process_id, error)
+        session.notice(text)
 
 
 async def title_session(session: Session, turn: Turn) -> None:
