@@ -13,7 +13,6 @@ import mimetypes
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +21,7 @@ import trio
 from hermes.errors import InvalidParams
 from hermes.messages import Content, ContentPart, ImagePart, TextPart
 from hermes.protocols.acp.schemas import in_wsl, windows_to_mount
+from hermes.records import dataclass
 
 MAX_LINKED_TEXT: Final = 512 * 1024
 MAX_LINKED_IMAGE: Final = 20 * 1024 * 1024

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ntpath
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 from pydantic.alias_generators import to_camel
 
 from hermes.protocols.rpc.method_table import Params, Result
+from hermes.records import dataclass
 
 
 class AcpParams(Params, alias_generator=to_camel):

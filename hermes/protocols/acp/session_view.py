@@ -133,6 +133,7 @@ class SessionView:
         if self.started:
             return
         self.started = True
+        self._translator.client_knows(self.session.info())
         for request in self.session.requests.open_requests(method="approval"):
             self._ask(ClientRequestOpened(request.turn_id, request.request_id, request.question, request.approval_id))
         self._connection.start_companion(self._pump, name=f"updates of {self.session.key}")

@@ -6,7 +6,6 @@ A command is recognised when the whole prompt is text that begins with its name;
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from hermes import __version__
@@ -21,6 +20,7 @@ from hermes.protocols.acp.prompt_end import END_TURN
 from hermes.protocols.acp.schemas import SessionPromptResult
 from hermes.protocols.acp.updates import MESSAGE, message_id
 from hermes.protocols.rpc.method_table import Awaiting
+from hermes.records import dataclass
 
 NAMES: Final = frozenset(name for name, _, _ in offers.COMMANDS)
 BUSY: Final = "The session is busy: a turn is running. Cancel it, or wait until it has ended."

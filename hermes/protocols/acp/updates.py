@@ -118,6 +118,10 @@ class Translator:
     def cwd(self) -> str:
         return self._told.cwd
 
+    def client_knows(self, info: SessionInfo) -> None:
+        """The facts that the client was given in an answer; only what differs later is told."""
+        self._told = info
+
     def frames(self, event: SessionEvent) -> Iterator[bytes]:
         """The frames that tell of this event, in order; text may be held back until ``flush``."""
         if type(event) is TextDelta:
@@ -252,7 +256,7 @@ class Translator:
         yield from self._title(info.title)
         if info.mode != told.mode:
             yield {"sessionUpdate": "current_mode_update", "currentModeId": info.mode}
-        if (info.mode, info.model, info.provider) != (told.mode, told.model, told.provider) and told.model:
+        if (info.mode, info.model, info.provider) != (told.mode, told.model, told.provider):
             yield {"sessionUpdate": "config_option_update", "configOptions": self._options()}
 
     def _title(self, title: str | None) -> Iterator[dict[str, Any]]:

@@ -102,7 +102,9 @@ async def test_load_replays_the_conversation_as_it_was_live(tmp_path: Path) -> N
         await client.updated("usage_update", after=start)
         answered = next(i for i, f in enumerate(client.frames) if f.get("id") == request)
         replayed = told(client, start)
-        assert [item for item in replayed if item[0] != "plan"] == [item for item in live if item[0] != "plan"]
+        for kinds in (("user_message_chunk", "agent_message_chunk"), ("tool_call",), ("tool_call_update",)):
+            # Parallel calls may begin before or after each other's end; each kind by itself has one order.
+            assert [item for item in replayed if item[0] in kinds] == [item for item in live if item[0] in kinds]
         assert replayed[-1] == plans[0]
         late = [f for f in client.frames[answered:] if "message_chunk" in str(f) or "tool_call" in str(f)]
         assert late == []
