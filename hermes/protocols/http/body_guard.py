@@ -10,10 +10,11 @@ by ``admit`` before a byte of the body is kept.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
+
+from hermes.records import dataclass
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

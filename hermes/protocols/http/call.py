@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel
@@ -20,6 +20,7 @@ from hermes.nurseries.services import Services
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.error_table import HttpError, HttpRefusal
 from hermes.protocols.wire.json_codec import NotJson, decode, encode
+from hermes.records import dataclass
 from hermes.settings import ApiServerSettings, Settings
 
 if TYPE_CHECKING:

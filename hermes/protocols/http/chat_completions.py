@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from hermes.agent.ports import DeltaKind, ModelRequest
 from hermes.errors import IdempotencyConflict
 from hermes.events import (
     ClientRequestOpened,
@@ -17,10 +18,10 @@ from hermes.events import (
     ToolEnded,
     ToolStarted,
 )
-from hermes.messages import Prompt, TurnLimits
+from hermes.messages import Prompt, Row
 from hermes.nurseries.run import Run, RunRequest
 from hermes.nurseries.turn_feed import TurnFeed
-from hermes.outcomes import Cancelled, Cause, Completed, Failed, TurnRecord
+from hermes.outcomes import Cancelled, Cause, Completed, Failed, TurnRecord, Usage
 from hermes.protocols.error_table import HttpRefusal
 from hermes.protocols.http.call import Api, Call, Reply, boolish, header_text, json_reply
 from hermes.protocols.http.content import Conversation, chat_conversation
@@ -35,9 +36,11 @@ from hermes.protocols.http.turns import (
     open_session,
     reasoning_of,
     remember_session_key,
+    session_key_of,
     start_run,
 )
 from hermes.protocols.wire.json_codec import encode
+from hermes.records import dataclass
 
 DONE = b"data: [DONE]\n\n"
 LIMIT_CAUSES = (Cause.BUDGET, Cause.DEADLINE)
@@ -71,6 +74,8 @@ class ChatRequest:
 async def create_chat_completion(call: Call) -> Reply:
     with call.api.runs.admit() as admission:
         request = await _checked(call)
+        if is_auxiliary(call, request.body, stream=request.stream):
+            return await auxiliary_reply(call, request)
         feed = TurnFeed()
         run_request = RunRequest(
             run_id=call.api.services.ids("chatcmpl"),
@@ -102,7 +107,7 @@ async def _checked(call: Call) -> ChatRequest:
     """The order of checks is api-server §2.1."""
     body = call.json_object()
     said = chat_conversation(body, call.api.services.clock())
-    session_key = call.label("x-hermes-session-key", "invalid_session_key")
+    session_key = session_key_of(call)
     header = call.label("x-hermes-session-id", "invalid_session_id")
     session_id = check_session_id(header) if header is not None else derived_session_id(said)
     session = None
@@ -134,6 +139,9 @@ def _wants_named_frames(call: Call, body: Mapping[str, Any]) -> bool:
     """Clients that parse every data line as a chunk break on named frames."""
     if "hermes_events" in body:
         return boolish(body["hermes_events"], default=True)
+    switch = call.api.server.custom_stream_events
+    if switch != "auto":
+        return switch == "on"
     agent = call.headers.get("user-agent", "").lower()
     return not any(mark in agent for mark in STRICT_CLIENTS)
 
@@ -153,9 +161,44 @@ def _prompt(call: Call, request: ChatRequest) -> Prompt:
         provider=request.model.provider,
         model_options=request.model.options,
         history=history,
-        limits=limits_of(request.body) if "deadline_s" in request.body else TurnLimits(),
+        limits=limits_of(request.body),
         owns_processes=True,
     )
+
+
+# --- side prompts of frontends (DEV-45) ------------------------------------------------------------------------------
+
+
+def is_auxiliary(call: Call, body: Mapping[str, Any], *, stream: bool) -> bool:
+    """A frontend's template for a title, tags or follow-ups: it wants text from the model, not the work of an agent."""
+    if stream or call.api.server.auxiliary_requests != "direct" or "x-hermes-session-id" in call.headers:
+        return False
+    messages = body.get("messages")
+    if not isinstance(messages, list) or len(messages) != 1 or messages[0].get("role") != "user":
+        return False
+    content = messages[0].get("content")
+    return isinstance(content, str) and content.lstrip().startswith(TASK_PREFIX)
+
+
+async def auxiliary_reply(call: Call, request: ChatRequest) -> Reply:
+    """One plain model call: no tools, no session, nothing stored."""
+    models = call.api.services.models
+    resolved = await models.resolve(request.model.model, request.model.provider)
+    pieces: list[str] = []
+    completion_id = call.api.services.ids("chatcmpl")
+    finished = await models.provider_for(resolved).call(
+        ModelRequest(
+            request_id=completion_id,
+            model=resolved.model,
+            messages=(Row("user", request.said.prompt),),
+            session_key=completion_id,
+        ),
+        lambda kind, text: pieces.append(text) if kind is DeltaKind.TEXT else None,
+    )
+    body = _completion(call.api, completion_id, request.model.shown, finished.text or "".join(pieces), "", "stop")
+    usage = finished.usage or Usage()
+    body["usage"] = _usage(usage.input_tokens, usage.output_tokens)
+    return json_reply(body, headers={"X-Hermes-Model": header_text(finished.served_model or resolved.model)})
 
 
 # --- idempotency of non-streaming calls ------------------------------------------------------------------------------

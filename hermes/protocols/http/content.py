@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hermes.messages import Content, ContentPart, ImagePart, Row, TextPart, ToolCall, has_images
 from hermes.protocols.error_table import HttpRefusal
 from hermes.protocols.wire.json_codec import encode
+from hermes.records import dataclass
 
 MAX_TEXT = 65_536
 MAX_PARTS = 1000

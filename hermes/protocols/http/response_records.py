@@ -6,12 +6,13 @@ Per principal, least recently used first to go. A row that cannot be read is del
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from hermes.errors import ResponseNotFound
 from hermes.messages import Row, ToolCall
 from hermes.protocols.http.call import Api
+from hermes.records import dataclass
 
 RESPONSE: Final = "response"
 USED: Final = "response_used"

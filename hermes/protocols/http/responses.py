@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hermes.events import SessionEvent, StatusUpdate
@@ -41,9 +41,11 @@ from hermes.protocols.http.turns import (
     open_session,
     remember_session_key,
     rows_of,
+    session_key_of,
     session_of_key,
     start_run,
 )
+from hermes.records import dataclass
 
 TRUNCATED_MESSAGES = 100
 FEED_BYTES = 16 * 1024 * 1024
@@ -228,7 +230,7 @@ async def _checked(call: Call) -> ResponseRequest:
     now = api.services.clock()
     body = call.json_object()
     said = input_conversation(body.get("input"), now)
-    session_key = call.label("x-hermes-session-key", "invalid_session_key")
+    session_key = session_key_of(call)
     instructions = body.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
         raise HttpRefusal("invalid_system_message", "instructions must be a string", param="instructions")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hermes.errors import (
@@ -30,11 +29,13 @@ from hermes.protocols.http.turns import (
     limits_of,
     open_session,
     remember_session_key,
+    session_key_of,
     session_of_key,
     start_run,
 )
 from hermes.protocols.wire.json_codec import decode, encode
 from hermes.protocols.wire.sse import sse_comment, sse_event, sse_retry
+from hermes.records import dataclass
 
 APPROVAL_CHOICES = ("once", "session", "always", "deny")
 MAX_REQUEST_ID = 256
@@ -58,7 +59,7 @@ async def create_run(call: Call) -> Reply:
     if call.api.tree.draining.is_set():
         with call.api.runs.admit():
             pass
-    session_key = call.label("x-hermes-session-key", "invalid_session_key")
+    session_key = session_key_of(call)
     body = call.json_object()
     key = _idempotency_key(call)
     checked = await _checked(call, body, session_key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from hermes.events import (
@@ -42,8 +41,10 @@ from hermes.protocols.http.turns import (
     open_session,
     remember_session_key,
     rows_of,
+    session_key_of,
     start_run,
 )
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ async def _checked(call: Call, *, streams: bool) -> ChatBody:
         limits=limits_of(body),
         owns_processes=True,
     )
-    return ChatBody(message, system, model, call.label("x-hermes-session-key", "invalid_session_key"), prompt)
+    return ChatBody(message, system, model, session_key_of(call), prompt)
 
 
 def _headers(call: Call, body: ChatBody) -> dict[str, str]:

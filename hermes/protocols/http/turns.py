@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, runtime_checkable
 
 import trio
@@ -29,6 +29,7 @@ from hermes.nurseries.session import Session
 from hermes.outcomes import TurnRecord
 from hermes.protocols.error_table import HttpRefusal
 from hermes.protocols.http.call import Api, Call
+from hermes.records import dataclass
 
 SESSION_KEY_RECORD = "session_key"
 SOURCE = "api_server"
@@ -99,6 +100,15 @@ async def open_session(api: Api, key: str, principal: str) -> Session:
 def check_owner(owner: str | None, principal: str) -> None:
     if owner is not None and owner != principal:
         raise StoredSessionNotFound("session not found")
+
+
+def session_key_of(call: Call) -> str | None:
+    """The name of the conversation: our own header, or one that the operator has mapped to it (DEV-46)."""
+    for header in ("x-hermes-session-key", *call.api.server.session_key_headers):
+        value = call.label(header.lower(), "invalid_session_key")
+        if value is not None:
+            return value
+    return None
 
 
 def session_key_id(principal: str, key: str) -> str:

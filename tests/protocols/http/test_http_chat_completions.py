@@ -20,7 +20,7 @@ from tests.support.http_surface import frames, http_surface
 HI = [{"role": "user", "content": "hi"}]
 
 
-def fail(message: str, error_class: str = "invalid_request", *pieces: str) -> Reply:
+def fail(message: str, error_class: str = "format_error", *pieces: str) -> Reply:
     async def reply(request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
         await trio.lowlevel.checkpoint()
         for piece in pieces:
@@ -172,7 +172,7 @@ async def test_a_providers_refusal_is_told_apart(kind: str, status: int, code: s
 
 
 async def test_a_failed_stream_makes_the_official_client_raise() -> None:
-    async with http_surface(fail("broken", "invalid_request")) as surface:
+    async with http_surface(fail("broken")) as surface:
 
         def use(client: openai.OpenAI) -> None:
             for _ in client.chat.completions.create(model="m", messages=HI, stream=True):  # type: ignore[arg-type]
