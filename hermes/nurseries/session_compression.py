@@ -7,7 +7,7 @@ meanwhile wait and start afterwards.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes.agent.compression import (
@@ -27,6 +27,7 @@ from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.turn_settings import loop_settings
 from hermes.nurseries.turn_start import resolve_model
 from hermes.outcomes import Usage
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.agent.loop_settings import CompressionSettings
@@ -91,7 +92,8 @@ def parse_wish(text: str | None) -> CompressWish:
             keep = int(words.pop(0)) if words and words[0].isdecimal() else DEFAULT_KEPT
         else:
             rest.append(word)
-    return CompressWish(" ".join(rest) or None, keep, preview)
+    # The newest exchange always stays: a history that ended with its own summary would look like an open turn.
+    return CompressWish(" ".join(rest) or None, None if keep is None else max(1, keep), preview)
 
 
 def _number(word: str) -> int:
