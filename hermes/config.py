@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,8 @@ from pydantic import ValidationError
 from hermes.agent_settings import Area
 from hermes.config_file import change_yaml, expand_variables, read_dotenv, read_yaml
 from hermes.errors import InvalidValue
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 from hermes.server_key import ServerKey, find_server_key
 from hermes.settings import Settings, TopLevel, area_of, every_setting
 
@@ -34,8 +36,8 @@ PROVIDER_KEYS = frozenset(
     }
 )  # fmt: skip
 OWN_SECRETS = frozenset({"API_SERVER_KEY", "SUDO_PASSWORD"})
-_CREDENTIAL = re.compile(r"[A-Z0-9_]+_(API_KEY|BASE_URL)\Z")
-_SECRET_KEY = re.compile(r"key|token|secret|password|authorization|cookie", re.IGNORECASE)
+_CREDENTIAL = lazy_pattern(r"[A-Z0-9_]+_(API_KEY|BASE_URL)\Z")
+_SECRET_KEY = lazy_pattern(r"key|token|secret|password|authorization|cookie", re.IGNORECASE)
 API_SERVER_PLACES = (("platforms", "api_server"), ("gateway", "platforms", "api_server"))
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from hermes.errors import InvalidValue
+from hermes.patterns import lazy_pattern
 
-_ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*\Z", re.DOTALL)
+_ENV_LINE = lazy_pattern(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*\Z", re.DOTALL)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

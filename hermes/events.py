@@ -8,11 +8,12 @@ is looked up later, so a replay gives the same bytes as the live stream. Events 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hermes.messages import ClientAnswer, Question, Row, ToolResult
 from hermes.outcomes import TurnRecord, Usage
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

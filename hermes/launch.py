@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from hermes.records import dataclass
 
 
 def say_nothing(line: str) -> None:

@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+
+from hermes.records import dataclass
 
 Redact = Callable[[str], str]
 

@@ -7,8 +7,10 @@ The grammar of a stored history is agent-core §1.3 (TL-5).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
+
+from hermes.records import dataclass
 
 Role = Literal["user", "assistant", "tool", "system"]
 Disposition = Literal["none", "unknown"]

@@ -7,9 +7,11 @@ function of the turn's phase and outcome, never a second copy of it (architectur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+from hermes.records import dataclass
 
 
 class Cause(StrEnum):

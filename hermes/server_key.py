@@ -6,13 +6,14 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from hermes.errors import InvalidValue
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 MIN_KEY_CHARS = 16
-_SAMPLE = re.compile(
+_SAMPLE = lazy_pattern(
     r"change.?(me|this|it)|replace.?(me|with|this)|placeholder|your.?(\w+.)?(key|token|secret|password)|insert.*here"
     r"|x{6,}|\*{4,}|^<.*>$|^\$\{.*\}$|^\d*123456789\d*$",
     re.IGNORECASE,

@@ -7,7 +7,6 @@ generated from these classes. The agent's areas are in ``agent_settings.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -37,6 +36,7 @@ from hermes.agent_settings import (
     area,
     setting,
 )
+from hermes.records import dataclass
 
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 

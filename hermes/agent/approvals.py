@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from hermes.agent.command_patterns import NEVER_PERMANENT, dangers
@@ -16,6 +15,7 @@ from hermes.agent.command_targets import Scene
 from hermes.agent.command_views import views_of
 from hermes.agent.command_work import sudo_options
 from hermes.agent.hard_blocks import hard_block
+from hermes.records import dataclass
 
 Mode = Literal["manual", "smart", "off"]
 Choice = Literal["once", "session", "always", "deny"]

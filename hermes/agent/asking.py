@@ -7,7 +7,7 @@ what it says. Continuations, nudges and prefills live in the wire copy only; not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ from hermes.agent.turn_setup import TurnSetup
 from hermes.agent.wire_copy import wire_copy
 from hermes.events import ReasoningAvailable, StatusUpdate, UsageUpdated
 from hermes.messages import Row, ToolCall
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from hermes.agent.command_remote import REMOTE_RULES
 from hermes.agent.command_targets import Scene, is_raw_device, sensitive_write, written_paths
 from hermes.agent.command_views import SHELLS, CommandView, reads_stdin
 from hermes.agent.command_work import WORK_RULES
+from hermes.patterns import lazy_pattern
 
 Rule = Callable[[CommandView, Scene], bool]
-_INVISIBLE = re.compile("[\u200b\u200c\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069\u00ad\U000e0000-\U000e007f]")
+_INVISIBLE = lazy_pattern("[\u200b\u200c\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069\u00ad\U000e0000-\U000e007f]")
 _DB_CLIENTS = frozenset(
     [
         "psql",
@@ -34,9 +35,9 @@ _DB_CLIENTS = frozenset(
         "isql",
     ]
 )
-_DELETE_ROWS = re.compile(r"\bDELETE\s+FROM\s+[^;]*", re.I)
-_DROP = re.compile(r"\bDROP\s+(TABLE|DATABASE|SCHEMA|VIEW|INDEX|USER|ROLE|COLUMN|KEYSPACE|COLLECTION)\b", re.I)
-_TRUNCATE = re.compile(r"\bTRUNCATE\s+(TABLE\s+)?\w", re.I)
+_DELETE_ROWS = lazy_pattern(r"\bDELETE\s+FROM\s+[^;]*", re.I)
+_DROP = lazy_pattern(r"\bDROP\s+(TABLE|DATABASE|SCHEMA|VIEW|INDEX|USER|ROLE|COLUMN|KEYSPACE|COLLECTION)\b", re.I)
+_TRUNCATE = lazy_pattern(r"\bTRUNCATE\s+(TABLE\s+)?\w", re.I)
 
 
 # --- deletion --------------------------------------------------------------------------------------------------------

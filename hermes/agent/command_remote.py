@@ -8,12 +8,13 @@ from collections.abc import Callable
 from hermes.agent.command_targets import Scene, is_credential_file
 from hermes.agent.command_views import SHELLS, CommandView, is_interpreter, reads_stdin
 from hermes.agent.shell_words import SimpleCommand, read_pipelines
+from hermes.patterns import lazy_pattern
 
 _DOWNLOADERS = frozenset({"curl", "wget", "fetch", "aria2c", "http", "https", "lynx", "xh"})
 _UPLOADERS = frozenset(
     {"curl", "wget", "nc", "ncat", "netcat", "socat", "ftp", "sftp", "http", "https", "telnet", "openssl"}
 )
-_METADATA = re.compile(
+_METADATA = lazy_pattern(
     r"169\.254\.169\.254|metadata\.google\.internal|100\.100\.100\.200|fd00:ec2::254|0xa9fea9fe|2852039166", re.I
 )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hermes.agent.command_views import CommandView, clean_path
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +53,20 @@ SYSTEM_TOP = frozenset(
         "/var/lib",
     ]
 )
-_SYSTEM_FILES = re.compile(
+_SYSTEM_FILES = lazy_pattern(
     r"/(etc|boot|bin|sbin|lib|lib32|lib64|usr(?!/local/)|sys|proc/sys|System|Library|private/etc)(/|$)"
 )
-_RAW_DEVICE = re.compile(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|rdisk|dm-|md|mapper/|loop|sr|nbd|block/)\S*")
-_START_UP = re.compile(
+_RAW_DEVICE = lazy_pattern(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|rdisk|dm-|md|mapper/|loop|sr|nbd|block/)\S*")
+_START_UP = lazy_pattern(
     r"(^|/)\.(bashrc|bash_profile|bash_login|bash_logout|profile|zshrc|zprofile|zshenv|zlogin|kshrc|cshrc|tcshrc)$"
     r"|(^|/)\.config/fish/config\.fish$"
 )
-_CREDENTIALS = re.compile(
+_CREDENTIALS = lazy_pattern(
     r"(^|/)\.(netrc|pgpass|npmrc|pypirc|git-credentials|htpasswd)$"
     r"|(^|/)\.(aws|gnupg|kube|azure)(/|$)|(^|/)\.docker/config\.json$|(^|/)\.config/(gh|gcloud)(/|$)"
     r"|(^|/)id_(rsa|dsa|ecdsa|ed25519)$|(^|/)[^/]+\.(pem|p12|pfx)$|(^|/)credentials(\.json)?$"
 )
-_ENV_FILE = re.compile(r"(^|/)\.env(\.(?!example$|sample$|template$|dist$)[A-Za-z0-9_-]+)?$")
+_ENV_FILE = lazy_pattern(r"(^|/)\.env(\.(?!example$|sample$|template$|dist$)[A-Za-z0-9_-]+)?$")
 HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/full"})
 
 

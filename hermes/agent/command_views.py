@@ -10,12 +10,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hermes.agent.shell_words import Pipeline, SimpleCommand, Word, read_pipelines
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "csh", "tcsh"})
-_INTERPRETER = re.compile(
+_INTERPRETER = lazy_pattern(
     r"(python|pypy)[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|nodejs|deno|bun|php[0-9.]*|lua[0-9.]*|osascript|tclsh"
 )
 _MAX_DEPTH = 6

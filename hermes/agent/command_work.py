@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from hermes.agent.command_targets import Scene
 from hermes.agent.command_views import CommandView
+from hermes.patterns import lazy_pattern
 
-_AGENT = re.compile(r"\bhermes\b", re.I)
+_AGENT = lazy_pattern(r"\bhermes\b", re.I)
 
 
 # --- services, processes ---------------------------------------------------------------------------------------------

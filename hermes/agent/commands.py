@@ -7,11 +7,11 @@ listed here. Every surface's list, help, completion and dispatch come from this 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal
 
 from hermes.errors import CommandNotFound
+from hermes.records import dataclass
 
 Busy = Literal["reject", "run"]
 

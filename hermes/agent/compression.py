@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from hermes.agent.loop_settings import CompressionSettings
 from hermes.agent.ports import ModelFinished, ResolvedModel
 from hermes.agent.tokens import row_tokens, rows_tokens
 from hermes.errors import ProviderError
 from hermes.messages import Row
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 SMALL_WINDOW = 512_000
 SMALL_WINDOW_SHARE = 0.75
@@ -51,7 +52,7 @@ HANDOFF_HEAD = (
     "The newest message of the user is the task in force.]"
 )
 HANDOFF_FOOT = "[Details of the earlier conversation can be found with session_search.]"
-_REFUSAL = re.compile(r"^\s*(i'?m sorry|i can(no|')t|i am unable|as an ai)", re.IGNORECASE)
+_REFUSAL = lazy_pattern(r"^\s*(i'?m sorry|i can(no|')t|i am unable|as an ai)", re.IGNORECASE)
 
 AskSummary = Callable[[str, str, int], Awaitable[ModelFinished]]
 """``ask(system, user, max_tokens)``: one question to the summarizing model. Raises ``ProviderError``."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from hermes.records import dataclass
 
 MIN_CHARS = 20_000
 MAX_CHARS = 500_000

@@ -7,9 +7,10 @@ them. ``retries.py`` reads the table, and nothing else decides.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
+
+from hermes.records import dataclass
 
 Repair = Literal[
     "merge_roles",

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from hermes.agent.command_targets import Scene, is_raw_device, is_vital_tree, written_paths
 from hermes.agent.command_views import CommandView, clean_path
 from hermes.agent.shell_words import normalize
+from hermes.patterns import lazy_pattern
 
 # Names are bounded: the text may be long and is searched from every position.
-_FORK_BOMB = re.compile(
+_FORK_BOMB = lazy_pattern(
     r"(?P<name>[\w:.]{1,40})\(\)\{(?P=name)(?:\|(?P=name))+&?\}?"
     r"|(?P<other>[\w:.]{1,40})\(\)\{[^}]{0,200}(?P=other)&(?P=other)"
 )

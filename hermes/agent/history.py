@@ -7,7 +7,6 @@ order of the checks is the contract (gateway §5.2): a client learns the first t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hermes.errors import (
@@ -20,6 +19,7 @@ from hermes.errors import (
     StoredSessionNotFound,
 )
 from hermes.messages import RewindIntent, Row
+from hermes.records import dataclass
 
 _UNDO_KINDS = frozenset({None, "skill_invocation", "steer"})
 _HIDDEN_KINDS = frozenset({"hidden"})

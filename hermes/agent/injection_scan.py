@@ -10,8 +10,10 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal
 
+from hermes.patterns import lazy_pattern
+
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (name, re.compile(pattern, re.I | re.S))
+    (name, lazy_pattern(pattern, re.I | re.S))
     for name, pattern in (
         (
             "instruction override",

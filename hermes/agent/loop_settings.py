@@ -6,7 +6,9 @@ Nothing here reads a file or the environment; the tree fills these from ``hermes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,24 @@ Pure: no network, no clock. ``/model`` resolution stands in ``model_switch.py``,
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
 from hermes.agent.model_rows import CATALOG, FAMILIES, MODEL_ALIASES, ModelFacts
 from hermes.agent.provider_rows import PROVIDER_ROWS, ProviderRow, find_row
 from hermes.errors import ModelNotServed
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 SMALL_WINDOW: Final = 64_000
 _DEFAULT_MAX_OUTPUT: Final = 16_384
 _BUDGETS: Final = {"low": 4_000, "medium": 8_000, "high": 16_000, "xhigh": 32_000}
-_MODALITIES: Final = re.compile(
+_MODALITIES: Final = lazy_pattern(
     r"(embed|rerank|whisper|-tts|tts-|image|imagine|dall-e|sora|veo-|imagen|moderation|speech)"
 )
-_HEAD: Final = re.compile(r"[a-z0-9]+")
-_DATE: Final = re.compile(r"-(20\d{6}|latest)$")
+_HEAD: Final = lazy_pattern(r"[a-z0-9]+")
+_DATE: Final = lazy_pattern(r"-(20\d{6}|latest)$")
 
 
 # --- facts -----------------------------------------------------------------------------------------------------------

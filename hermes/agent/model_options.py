@@ -6,12 +6,13 @@ Pure: what had to be asked over the network is handed in. No secret is in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hermes.agent.model_catalog import curated_models, effort_options, model_facts
 from hermes.agent.model_switch import UserProvider
 from hermes.agent.provider_rows import PROVIDER_ROWS, ProviderRow, find_row, slug
+from hermes.records import dataclass
 
 FEATURED_PER_VENDOR = 5
 

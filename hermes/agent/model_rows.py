@@ -6,8 +6,9 @@ price is None, never 0. A list is what a provider is known to serve; it is not c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from hermes.records import dataclass
 
 FULL: Final = ("none", "minimal", "low", "medium", "high")
 O_SERIES: Final = ("low", "medium", "high")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Final, Literal
 
@@ -25,6 +25,7 @@ from hermes.agent.model_catalog import (
     plain_name,
 )
 from hermes.agent.provider_rows import CUSTOM_ALIASES, DEMO, PROVIDER_ROWS, find_row, provider_names, slug
+from hermes.records import dataclass
 
 ParseError = Literal["once_with_global", "once_requires_target", "bad_reasoning", "bad_flags"]
 PRICE_JUMP: Final = 10.0

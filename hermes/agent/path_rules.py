@@ -7,33 +7,35 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
+
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 _DENIED_NAMES = frozenset({".netrc", ".pgpass", ".npmrc", ".pypirc", ".git-credentials", "authorized_keys"})
 _DENIED_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure"})
 _DENIED_CONFIG = frozenset({"gh", "gcloud"})
-_SYSTEM = re.compile(
+_SYSTEM = lazy_pattern(
     r"/(?:private/)?etc/(?:sudoers|passwd|shadow|gshadow|group)(?:\.d)?(?:/|$)"
     r"|/(?:private/)?etc/(?:systemd|init\.d|cron[^/]*|ssh|pam\.d|ld\.so[^/]*)(?:/|$)"
     r"|/(?:usr/)?lib/systemd/|/Library/Launch|/System/|/boot/|/dev/|/proc/|/sys/"
 )
-_PRIVATE_KEY = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.*\.(p12|pfx)|.*_rsa|.*private.*\.(key|pem)", re.I)
-_AGENT_SECRETS = re.compile(
+_PRIVATE_KEY = lazy_pattern(r"id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.*\.(p12|pfx)|.*_rsa|.*private.*\.(key|pem)", re.I)
+_AGENT_SECRETS = lazy_pattern(
     r"(profiles/[^/]+/)?(\.env(\..*)?|auth[^/]*|server\.key|mcp[-_]tokens?(/.*|\.json)?|vault(/.*)?|credentials[^/]*)",
     re.I,
 )
-_AGENT_STATE = re.compile(r"(profiles/[^/]+/)?([^/]*\.db([-.].*)?|sessions(/.*)?|config\.ya?ml)", re.I)
+_AGENT_STATE = lazy_pattern(r"(profiles/[^/]+/)?([^/]*\.db([-.].*)?|sessions(/.*)?|config\.ya?ml)", re.I)
 _INSTRUCTIONS = frozenset(
     {"agents.md", "agents.override.md", "claude.md", "gemini.md", "soul.md", ".hermes.md", "hermes.md", ".cursorrules"}
 )
-_PROC_SECRETS = re.compile(
+_PROC_SECRETS = lazy_pattern(
     r"/proc/(?:self|thread-self|\d+)/(?:task/\d+/)?(?:environ|mem|maps|fd|root|cwd|auxv|stack)(?:/|$)|/proc/kcore"
 )
 
 # Asked about even where edits are allowed without a question (an editor's "accept edits").
-ALWAYS_ASK = re.compile(r"(^|/)(\.env(\.local|\.production)?|id_rsa|id_ed25519)$|(^|/)\.(git|ssh)/")
+ALWAYS_ASK = lazy_pattern(r"(^|/)(\.env(\.local|\.production)?|id_rsa|id_ed25519)$|(^|/)\.(git|ssh)/")
 
 
 @dataclass(frozen=True, slots=True)

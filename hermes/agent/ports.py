@@ -8,7 +8,7 @@ here. Nothing here waits or does I/O.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Literal, Protocol
 
@@ -31,6 +31,7 @@ from hermes.agent.ports_tools import (
 from hermes.events import SessionEvent
 from hermes.messages import Row, ToolCall, ToolResult
 from hermes.outcomes import Usage
+from hermes.records import dataclass
 
 __all__ = [
     "AsyncTool",

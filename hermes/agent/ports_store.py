@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from hermes.messages import RewindIntent, Row
 from hermes.outcomes import Usage
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

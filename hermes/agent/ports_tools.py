@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -11,6 +10,7 @@ from typing import Any, Literal, Protocol
 from hermes.agent.ports_store import TranscriptStore
 from hermes.events import SessionEvent
 from hermes.messages import ClientAnswer, FileDiff, ImagePart, Question
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ and in which moment it was stopped. Every method is synchronous, so a reader nev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from hermes.agent.tokens import text_tokens
 from hermes.outcomes import Usage
+from hermes.records import dataclass
 
 
 class LoopPhase(StrEnum):

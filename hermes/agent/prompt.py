@@ -7,11 +7,11 @@ is in it (TL-10), so a session that is resumed tomorrow still sends the bytes th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from hermes.agent.prompt_identity import MODEL_LINE, PROVIDER_LINE
 from hermes.agent.steering import STEER_EXPLANATION
+from hermes.records import dataclass
 
 DEFAULT_IDENTITY = (
     "You are Hermes, an agent that works on the user's computer through tools. You are direct, careful and honest: you "

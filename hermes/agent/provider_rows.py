@@ -5,9 +5,10 @@ An alias names one provider only. A provider that the user defines under a name 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import urlsplit
+
+from hermes.records import dataclass
 
 ApiMode = Literal["chat_completions", "anthropic_messages", "codex_responses"]
 

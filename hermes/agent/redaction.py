@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from hermes.patterns import lazy_pattern
+
 SENTINEL = "«redacted»"
 MASK = "***"
 _SHORTEST_SHOWN = 18
 
 # Token forms that vendors document; each is a secret wherever it stands.
-_TOKENS = re.compile(
+_TOKENS = lazy_pattern(
     r"(?<![A-Za-z0-9_-])(?:"
     r"sk-(?:ant-|proj-|or-|svcacct-)?[A-Za-z0-9_-]{16,}"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}"
@@ -29,33 +31,35 @@ _TOKENS = re.compile(
     r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
     r")"
 )
-_PRIVATE_KEY = re.compile(
+_PRIVATE_KEY = lazy_pattern(
     r"(-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----)(.*?)(-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----|\Z)",
     re.S,
 )
-_AUTHORIZATION = re.compile(
+_AUTHORIZATION = lazy_pattern(
     r"(?i)\b((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token|digest|apikey)\s+)([^\s\"',]{4,})"
     r"|\b(x-api-key[\"']?\s*:\s*[\"']?|x-hermes-session-token\s*:\s*)([^\s\"',]{4,})"
 )
-_URL_USER = re.compile(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)([^\s/@\"']{1,300})(@)", re.I)
-_URL_QUERY = re.compile(
+_URL_USER = lazy_pattern(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)([^\s/@\"']{1,300})(@)", re.I)
+_URL_QUERY = lazy_pattern(
     r"(?i)([?&](?:api_?key|access_?token|token|secret|password|sig|signature|client_secret)=)([^&\s\"'#]{6,})"
 )
 _NAMES = (
     r"[A-Za-z0-9_.-]{0,60}(?:api[_-]?key|secret(?:[_-]?key)?|password|passwd|passphrase|access[_-]?key(?:[_-]?id)?"
     r"|auth[_-]?token|token|private[_-]?key|credentials?)"
 )
-_ENV = re.compile(rf"(?im)(^|[\s;&])((?:export\s+)?{_NAMES})(=)([\"']?)([^\s\"'#;&|]+)(\4)")
-_QUOTED = re.compile(rf"(?i)((?<![A-Za-z0-9_.-])[\"']?{_NAMES}[\"']?\s*[:=]\s*)([\"'])((?:(?!\2)[^\\\n]){{6,500}})(\2)")
-_YAML = re.compile(
+_ENV = lazy_pattern(rf"(?im)(^|[\s;&])((?:export\s+)?{_NAMES})(=)([\"']?)([^\s\"'#;&|]+)(\4)")
+_QUOTED = lazy_pattern(
+    rf"(?i)((?<![A-Za-z0-9_.-])[\"']?{_NAMES}[\"']?\s*[:=]\s*)([\"'])((?:(?!\2)[^\\\n]){{6,500}})(\2)"
+)
+_YAML = lazy_pattern(
     rf"(?im)^([ \t]*(?:-[ \t]+)?[\"']?{_NAMES}[\"']?:[ \t]+)([^\s\"'#{{\[|>&*!][^\s#]*)([ \t]*(?:#.*)?)$"
 )
-_NOT_A_VALUE = re.compile(
+_NOT_A_VALUE = lazy_pattern(
     r"[\"'({\[]|\$|<|%|\*{3}|«|null$|none$|true$|false$|undefined$|nil$|yes$|no$|str(ing)?$|int(eger)?$|bool(ean)?$"
     r"|any$|optional|required$|bytes$|object$|number$|[x.*-]+$|your[_-]|changeme$|example$|test$|\d{1,5}$|os\.|self\.|env\.|process\.",
     re.I,
 )
-_CODE = re.compile(r"[A-Za-z_][\w.]*\s*[(\[]|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$|[A-Za-z_][A-Za-z_]*[,;)\]]*$")
+_CODE = lazy_pattern(r"[A-Za-z_][\w.]*\s*[(\[]|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$|[A-Za-z_][A-Za-z_]*[,;)\]]*$")
 
 
 def mask(value: str) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hermes.agent.loop_settings import LoopSettings
 from hermes.agent.ports import ModelFinished, ResolvedModel
 from hermes.agent.tool_arguments import CutArguments, read_arguments
 from hermes.messages import Row, ToolCall
+from hermes.records import dataclass
 
 CONTINUE_PROMPT = (
     "[Your answer was cut off. Continue exactly where it ends, without repeating anything and without remarks.]"

@@ -8,7 +8,7 @@ a cancelled turn leaves them at once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hermes.agent.error_classes import ErrorAction, Repair, action_for
@@ -20,6 +20,7 @@ from hermes.agent.tokens import call_usage, request_tokens
 from hermes.agent.wire_copy import WireOptions
 from hermes.errors import HermesError, ProviderError
 from hermes.events import StatusUpdate
+from hermes.records import dataclass
 
 LADDER = (15.0, 30.0, 60.0, 60.0, 60.0)
 SMALLEST_FALLBACK_WINDOW = 64_000

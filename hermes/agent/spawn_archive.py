@@ -6,17 +6,17 @@ Blocking file work, meant for a thread. What hosts save is opaque and comes back
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from hermes.errors import Forbidden, InvalidParams, NotFound
+from hermes.patterns import lazy_pattern
 
 ROOT: Final = "spawn-trees"
 INDEX: Final = "_index.jsonl"
-_UNSAFE: Final = re.compile(r"[^\w.-]+")
+_UNSAFE: Final = lazy_pattern(r"[^\w.-]+")
 
 
 def folder_of(home: Path, session_id: str | None) -> Path:

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from hermes.agent.ports import DeltaKind
 from hermes.agent.progress import LoopPhase, TurnProgress
 from hermes.events import ReasoningDelta, SessionEvent, TextDelta, ToolGenerating
+from hermes.patterns import lazy_pattern
 
 THINK_NAMES = ("think", "thinking", "thought", "reasoning", "reasoning_scratchpad")
 OPENING = tuple(f"<{name}>" for name in THINK_NAMES)
 CLOSING = tuple(f"</{name}>" for name in THINK_NAMES)
-_ANY_TAG = re.compile("|".join((*OPENING, *CLOSING)), re.IGNORECASE)
-_CLOSING_TAG = re.compile("|".join(CLOSING), re.IGNORECASE)
+_ANY_TAG = lazy_pattern("|".join((*OPENING, *CLOSING)), re.IGNORECASE)
+_CLOSING_TAG = lazy_pattern("|".join(CLOSING), re.IGNORECASE)
 _LONGEST = max(map(len, CLOSING))
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = lazy_pattern("[\ud800-\udfff]")
 MIN_OVERLAP = 32
 OVERLAP_WINDOW = 2_000
 

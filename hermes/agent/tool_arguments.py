@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-_FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n?(.*?)\n?\s*```\s*$", re.DOTALL)
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
+
+_FENCE = lazy_pattern(r"^\s*```[a-zA-Z]*\s*\n?(.*?)\n?\s*```\s*$", re.DOTALL)
 _PYTHON_LITERALS = {"True": "true", "False": "false", "None": "null"}
 
 

@@ -11,15 +11,17 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hermes.agent.ports import PlannedCall, Tool, ToolSet
 from hermes.agent.tool_arguments import BadArguments, CutArguments, GoodArguments, fit, read_arguments
 from hermes.messages import Row, ToolCall, ToolResult
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 DELEGATE = "delegate_task"
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAME = lazy_pattern(r"[a-zA-Z0-9_-]{1,64}")
 _CLOSE_ENOUGH = 0.85
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from hermes.agent.redaction import redact
 from hermes.messages import FileDiff
+from hermes.patterns import lazy_pattern
 
 Kind = Literal["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"]
 
@@ -96,7 +97,7 @@ def delegate_goals(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(arguments["goal"]),) if arguments.get("goal") else ()
 
 
-_PATCH_HEADER = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.M)
+_PATCH_HEADER = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.M)
 
 
 def patch_targets(arguments: Mapping[str, Any]) -> tuple[str, ...]:

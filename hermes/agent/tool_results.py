@@ -7,13 +7,14 @@ Applied to each result in call order *before* it is stored, so that nothing stor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hermes.agent.guardrails import Guardrails
 from hermes.agent.loop_settings import LoopSettings
 from hermes.agent.ports import PlannedCall
 from hermes.agent.tokens import CHARS_PER_TOKEN
 from hermes.messages import ToolResult
+from hermes.records import dataclass
 
 Spill = Callable[[str, str], str | None]
 """``spill(call_id, text)`` writes the whole text somewhere and returns the path to tell, or None if it could not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hermes.agent.loop_settings import LoopSettings
 from hermes.agent.ports import ModelGateway, ResolvedModel, ToolSet
@@ -13,6 +13,7 @@ from hermes.agent.tool_plan import PathResolver
 from hermes.agent.tool_results import PathHints, Spill
 from hermes.messages import Prompt, Row
 from hermes.outcomes import Completed, Failed
+from hermes.records import dataclass
 
 RefreshSystem = Callable[[], Awaitable[tuple[str, ...]]]
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hermes.agent.streaming import clean_surrogates
 from hermes.messages import Content, ContentPart, ImagePart, Row, TextPart, ToolCall
+from hermes.records import dataclass
 
 MISSING_RESULT = json.dumps({"error": "the outcome of this call is not known: it was not recorded"})
 EMPTY_PROMPT = "[empty message]"

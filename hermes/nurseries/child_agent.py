@@ -7,7 +7,6 @@ rows, log and slot, and ends with its turn; whatever stops the node above stops 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -17,6 +16,7 @@ from hermes.events import SessionEvent
 from hermes.messages import Prompt
 from hermes.nurseries.scopes import ReasonScope
 from hermes.outcomes import CancelReason, Cause, TurnRecord
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session

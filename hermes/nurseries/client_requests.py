@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import trio
@@ -30,6 +29,7 @@ from hermes.nurseries.client_answers import answer_from_response, approval_choic
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.settlement import Settlement
 from hermes.outcomes import Cause
+from hermes.records import dataclass
 
 log = logging.getLogger(__name__)
 

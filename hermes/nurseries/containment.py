@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple, Unpack
 
 import trio
+
+from hermes.records import dataclass
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

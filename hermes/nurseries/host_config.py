@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_changes import remember, set_personality, set_reasoning_effort, set_yolo
 from hermes.nurseries.session_ready import current_branch
+from hermes.records import dataclass
 from hermes.settings import Settings, every_setting
 
 MASK: Final = "••••"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from hermes.outcomes import CancelReason
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.nurseries.scopes import ReasonScope

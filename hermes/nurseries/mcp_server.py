@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import trio
@@ -24,6 +23,7 @@ from hermes.nurseries.mcp_tools import McpTool, tool_output, tools_from_listing
 from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.settlement import Settlement
+from hermes.records import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
@@ -20,6 +20,7 @@ from hermes.nurseries.mcp_config import McpServerConfig, server_environment
 from hermes.nurseries.piped_process import PipedProcess, open_piped
 from hermes.nurseries.process_spec import ProcessSpec
 from hermes.nurseries.processes import ProcessSupervisor
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     import httpx2

@@ -7,7 +7,6 @@ turn only; or on the configuration. A switch that fails changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from hermes.agent.model_switch import ModelSwitch, ModelWorld, parse_model_command, resolve_switch
@@ -15,6 +14,7 @@ from hermes.errors import InvalidValue, ProviderNotConfigured
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_changes import set_model, set_reasoning_effort
+from hermes.records import dataclass
 from hermes.settings import Settings
 
 ONCE = "model_once"

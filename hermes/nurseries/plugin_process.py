@@ -10,7 +10,6 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import trio
@@ -20,6 +19,7 @@ from hermes.nurseries.mcp_bridge import CHUNK, Lines, LineTooLong
 from hermes.nurseries.piped_process import PipedProcess, open_piped
 from hermes.nurseries.process_spec import ProcessSpec, SpawnFailed
 from hermes.nurseries.processes import ProcessSupervisor
+from hermes.records import dataclass
 
 log = logging.getLogger(__name__)
 

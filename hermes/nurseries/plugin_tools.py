@@ -20,10 +20,11 @@ from hermes.agent.ports import Tool, ToolContext, ToolFailure, ToolFlags, ToolOu
 from hermes.agent.tool_display import tool_preview
 from hermes.nurseries.asyncio_island import PluginBroken, run_asyncio_tool
 from hermes.nurseries.plugin_process import PluginHost, ProcessCall, run_in_process
+from hermes.patterns import lazy_pattern
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
 
 Run = Callable[[ToolContext, Mapping[str, Any]], Awaitable[Any]]
 

@@ -6,9 +6,10 @@ import enum
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hermes.errors import HermesError
+from hermes.records import dataclass
 
 
 class Stdin(enum.Enum):

@@ -14,7 +14,8 @@ import signal
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hermes.records import dataclass
 
 TAG_VARIABLE = "HERMES_PROCESS_TAG"
 

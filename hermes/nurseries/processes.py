@@ -20,7 +20,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import trio
 
@@ -38,6 +37,7 @@ from hermes.nurseries.process_spec import (
 )
 from hermes.nurseries.process_tree import TAG_VARIABLE, OwnerTag, ProcessStat
 from hermes.nurseries.pty_process import open_terminal, under_terminal
+from hermes.records import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ import os
 import shutil
 import struct
 import termios
-from dataclasses import dataclass
 
 import trio
 
 from hermes.errors import Unsupported
 from hermes.nurseries.process_spec import TerminalSize
+from hermes.records import dataclass
 
 _WHERE_SETSID_LIVES = "/usr/bin:/bin:/usr/local/bin:/usr/sbin:/sbin"
 

@@ -8,7 +8,6 @@ hands all of them to the feeds of the requests that stream this turn.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import trio
@@ -32,6 +31,7 @@ from hermes.outcomes import (
     TurnPhase,
     TurnRecord,
 )
+from hermes.records import dataclass
 
 RunKind = Literal["run", "chat", "response", "session_chat"]
 

@@ -6,7 +6,7 @@ Built once in the composition root and handed down; nothing here is looked up gl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +25,7 @@ from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.replay_memory import ReplayMemory
 from hermes.nurseries.scopes import LiveTree
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session

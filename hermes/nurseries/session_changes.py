@@ -7,7 +7,7 @@ change is told as ``session.info``. A change of the model holds from the next tu
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import trio
@@ -17,6 +17,7 @@ from hermes.agent_settings import Effort
 from hermes.errors import HermesError, InvalidParams, InvalidValue, SessionBusy, Unsupported
 from hermes.nurseries.session_options import change, move, set_mode
 from hermes.nurseries.turn_start import SWITCH_NOTE
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ from hermes.nurseries.session_changes import (
 )
 from hermes.nurseries.session_compression import CompressResult, CompressSummary, compress
 from hermes.nurseries.session_numbers import ContextBreakdown, ContextCategory, SessionNumbers, context_breakdown, usage
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session

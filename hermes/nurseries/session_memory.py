@@ -5,8 +5,10 @@ One plain object per session, never shared, never global: so no foreign director
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from hermes.records import dataclass
 
 
 @dataclass(slots=True)

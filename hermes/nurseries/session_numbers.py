@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes.agent.tokens import rows_tokens, spec_tokens, text_tokens
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.agent.ports import ToolSet

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack
 
 import trio
@@ -22,6 +22,7 @@ from hermes.nurseries import turn_start
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.turn_slot import Accepted
 from hermes.outcomes import Cancelled, CancelReason, Cause, Completed, Failed, TurnOutcome, TurnRecord
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from hermes.errors import HermesError, Overloaded
 from hermes.messages import Prompt, TurnLimits, has_images
 from hermes.nurseries.settlement import Settlement
+from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.nurseries.scopes import ReasonScope

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from hermes import errors as e
 from hermes.protocols.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, SERVER_ERROR, ErrorObject
+from hermes.records import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from hermes.agent.model_catalog import anthropic_thinking, max_output_tokens
@@ -28,6 +27,8 @@ from hermes.agent.providers.wire_format import (
 )
 from hermes.messages import ImagePart, Row, TextPart, ToolCall, content_text, has_images
 from hermes.outcomes import Usage
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 API_VERSION: Final = "2023-06-01"
 STOP_REASONS: Final[Mapping[str, str]] = {
@@ -40,7 +41,7 @@ STOP_REASONS: Final[Mapping[str, str]] = {
     "pause_turn": "length",
     "model_context_window_exceeded": "length",
 }
-_ID_CHARACTERS: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_ID_CHARACTERS: Final = lazy_pattern(r"[^a-zA-Z0-9_-]")
 
 
 class MessagesFormat:

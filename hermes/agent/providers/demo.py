@@ -16,6 +16,7 @@ import trio
 from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest, ResolvedModel
 from hermes.agent.providers.scripted import Call, Delay, ScriptedProvider, Step, Text
 from hermes.messages import Row
+from hermes.patterns import lazy_pattern
 
 DEMO_MODEL: Final = "demo"
 WORD_PAUSE: Final = 0.03
@@ -25,8 +26,8 @@ INTRODUCTION: Final = (
     "or set model.base_url to an OpenAI-compatible endpoint."
 )
 _HOW_TO: Final = 'Write "run: <command>" to see a tool at work, and stop it whenever you like.'
-_COMMAND: Final = re.compile(r"\brun:\s*(.+)", re.IGNORECASE)
-_WORD: Final = re.compile(r"\s*\S+|\s+$")
+_COMMAND: Final = lazy_pattern(r"\brun:\s*(.+)", re.IGNORECASE)
+_WORD: Final = lazy_pattern(r"\s*\S+|\s+$")
 _MAX_SHOWN: Final = 600
 
 

@@ -10,21 +10,24 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import orjson
 
 from hermes.errors import ProviderError
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 _log = logging.getLogger(__name__)
 
 MAX_RETRY_AFTER: Final = 600.0
 _MAX_MESSAGE: Final = 300
 
-_SECRET: Final = re.compile(r"(?i)\b(?:sk|key|pk|xai|hf|gsk|nvapi|AIza)[-_][\w*.\-]{6,}|\bAIza[\w\-]{10,}|bearer\s+\S+")
-_TAGS: Final = re.compile(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>")
+_SECRET: Final = lazy_pattern(
+    r"(?i)\b(?:sk|key|pk|xai|hf|gsk|nvapi|AIza)[-_][\w*.\-]{6,}|\bAIza[\w\-]{10,}|bearer\s+\S+"
+)
+_TAGS: Final = lazy_pattern(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def _rule(
     upstream: bool = False,
     html: bool = False,
 ) -> Rule:
-    pattern = re.compile(wording, re.IGNORECASE | re.DOTALL) if wording else None
+    pattern = lazy_pattern(wording, re.IGNORECASE | re.DOTALL) if wording else None
     return Rule(error_class, frozenset(on), frozenset(codes.split()), pattern, upstream, html)
 
 
@@ -281,10 +284,10 @@ def _derived_status(error: Mapping[str, Any], code: str) -> int | None:
     return None
 
 
-_DURATION: Final = re.compile(
+_DURATION: Final = lazy_pattern(
     r"(?:(\d+)h)?\s*(?:(\d+)m(?!s))?\s*(?:(\d+(?:\.\d+)?)\s*(ms|s(?:ec(?:onds?)?)?)?)?", re.IGNORECASE
 )
-_TRY_AGAIN: Final = re.compile(r"(?:try again|retry|wait)\w*\s+(?:in|after|for)?\s*((?:\d+h)?\s*(?:\d+m(?!s))?\s*(?:\d+(?:\.\d+)?\s*(?:ms|s))?)", re.IGNORECASE)  # fmt: skip
+_TRY_AGAIN: Final = lazy_pattern(r"(?:try again|retry|wait)\w*\s+(?:in|after|for)?\s*((?:\d+h)?\s*(?:\d+m(?!s))?\s*(?:\d+(?:\.\d+)?\s*(?:ms|s))?)", re.IGNORECASE)  # fmt: skip
 
 
 def parse_duration(text: str) -> float | None:
@@ -345,7 +348,7 @@ def _body_wait(error: Mapping[str, Any], message: str) -> float | None:
 
 
 _LIMIT_WORDINGS: Final = tuple(
-    re.compile(pattern, re.IGNORECASE)
+    lazy_pattern(pattern, re.IGNORECASE)
     for pattern in (
         r"maximum context length (?:is|of) ([\d,]+)",
         r"tokens? > ([\d,]+) maximum",

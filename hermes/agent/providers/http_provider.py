@@ -23,6 +23,7 @@ from hermes.agent.providers.openai_responses import ResponsesFormat
 from hermes.agent.providers.sse_reader import SseReader
 from hermes.agent.providers.wire_format import Endpoint, StreamParser, WireFormat, dump_body
 from hermes.errors import ProviderError
+from hermes.patterns import lazy_pattern
 
 USER_AGENT: Final = "hermes-agent-server"
 MAX_ERROR_BODY: Final = 256 * 1024
@@ -49,7 +50,7 @@ OPTIONAL_FIELDS: Final = (
     "output_config",
     "store",
 )
-_REFUSAL: Final = re.compile(
+_REFUSAL: Final = lazy_pattern(
     r"unsupported|not supported|unknown|unrecogni[sz]ed|not permitted|not allowed|unexpected"
     r"|extra (inputs?|fields?)|invalid param",
     re.IGNORECASE,

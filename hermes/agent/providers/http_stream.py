@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -30,6 +29,7 @@ from hermes.agent.providers.http_wire import (
     parse_head,
 )
 from hermes.errors import ProviderError
+from hermes.records import dataclass
 
 _RECEIVE_SIZE: Final = 128 * 1024
 _MAX_IDLE_PER_ORIGIN: Final = 8

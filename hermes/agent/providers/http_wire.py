@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from hermes.records import dataclass
 
 MAX_HEAD: Final = 64 * 1024
 _MAX_CHUNK_LINE: Final = 4096

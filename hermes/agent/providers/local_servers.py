@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ import orjson
 
 from hermes.agent.providers.http_stream import HttpClient, HttpRequest, Timeouts
 from hermes.errors import ProviderError
+from hermes.records import dataclass
 
 PROBE_SECONDS: Final = 5.0
 _MAX_LIST: Final = 8 * 1024 * 1024

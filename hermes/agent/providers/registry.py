@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -33,6 +33,7 @@ from hermes.agent.providers.http_stream import HttpClient
 from hermes.agent.providers.local_servers import ServedModel, is_local_url, list_models, probe_window
 from hermes.agent.providers.wire_format import Endpoint
 from hermes.errors import InvalidValue, ProviderError, ProviderNotConfigured
+from hermes.records import dataclass
 
 Credentials = Mapping[str, str]
 """Variables by name, from the environment and the home's ``.env``; nothing else is read."""

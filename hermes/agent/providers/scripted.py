@@ -6,12 +6,12 @@ Waiting is injected, so that the same script runs in a test without time and in 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from hermes.agent.ports import DeltaKind, DeltaSink, ModelFinished, ModelRequest
 from hermes.errors import ProviderError
 from hermes.messages import ToolCall
 from hermes.outcomes import Usage
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

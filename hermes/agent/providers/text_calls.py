@@ -10,10 +10,12 @@ import json
 import re
 from typing import Any, Final
 
+from hermes.patterns import lazy_pattern
+
 _OPENER: Final = "<tool_call>"
 _CLOSER: Final = "</tool_call>"
-_FUNCTION: Final = re.compile(r"<function=([^>\s]+)>(.*?)</function>", re.DOTALL)
-_PARAMETER: Final = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+_FUNCTION: Final = lazy_pattern(r"<function=([^>\s]+)>(.*?)</function>", re.DOTALL)
+_PARAMETER: Final = lazy_pattern(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 
 
 class TextCallSplitter:

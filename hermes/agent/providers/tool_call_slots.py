@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import orjson
@@ -12,6 +12,7 @@ import orjson
 from hermes.agent.ports import DeltaKind, DeltaSink
 from hermes.agent.providers.wire_format import made_up_call_id
 from hermes.messages import ToolCall
+from hermes.records import dataclass
 
 
 @dataclass(slots=True)

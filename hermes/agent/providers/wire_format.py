@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest
 from hermes.agent.providers.error_reports import payload_error
 from hermes.errors import ProviderError
 from hermes.messages import Content, ImagePart, Row, TextPart
+from hermes.records import dataclass
 
 SETTLED: Final = 0.02
 """Seconds a finished stream may still need for the end of its framing, so that its connection can be used again."""

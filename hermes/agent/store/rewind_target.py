@@ -7,10 +7,10 @@ lineage, compacted prompts included (gateway §5.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hermes.errors import EmptyRewindNotConfirmed, InvalidRewind, RewindTargetMismatch, StaleRewindTarget
 from hermes.messages import PROMPT_KINDS, RewindIntent
+from hermes.records import dataclass
 
 # A steer can be named by its row id (undo cuts inside a turn); it has no ordinal.
 TARGET_KINDS = PROMPT_KINDS | {"steer"}

@@ -6,19 +6,20 @@ characters therefore looks for its words as substrings, newest rows first.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from hermes.patterns import lazy_pattern
 
 MAX_QUERY_CHARS = 1000
 MAX_TERMS = 32
 SNIPPET_TOKENS = 24
 SNIPPET_CHARS = 80
 
-TERM = re.compile(r'"([^"]*)"?|([^\s"]+)')
+TERM = lazy_pattern(r'"([^"]*)"?|([^\s"]+)')
 OPERATORS = frozenset({"AND", "OR", "NOT"})
-UNSPACED = re.compile(
+UNSPACED = lazy_pattern(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 

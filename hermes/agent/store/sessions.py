@@ -16,6 +16,7 @@ from hermes.agent.store.leases import check_not_held
 from hermes.agent.store.rows import from_json, scrub, to_json
 from hermes.errors import StoredSessionNotFound, TitleTaken
 from hermes.outcomes import Usage
+from hermes.patterns import lazy_pattern
 
 MAX_TITLE_CHARS = 100
 BRANCH_MARK = "_branched_from"
@@ -24,7 +25,7 @@ INTERNAL_SOURCES = ("kanban", "tool", "oneshot")
 
 # A title of a lower rank never replaces one of a higher rank.
 TITLE_RANKS: Mapping[str | None, int] = {"derived": 0, "llm": 1, "user": 2, None: 2}
-NUMBERED_TITLE = re.compile(r"^(.*?) #\d+$", re.DOTALL)
+NUMBERED_TITLE = lazy_pattern(r"^(.*?) #\d+$", re.DOTALL)
 
 USAGE_FIELDS = tuple(field.name for field in fields(Usage))
 PLAIN_FIELDS = tuple(field.name for field in fields(StoredSession) if field.name not in ("usage", "system_prompt"))

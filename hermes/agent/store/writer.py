@@ -19,7 +19,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import outcome
@@ -27,6 +26,7 @@ import trio
 
 from hermes.agent.store.failures import CLOSED
 from hermes.errors import StoreUnavailable
+from hermes.records import dataclass
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], Any]

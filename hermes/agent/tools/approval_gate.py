@@ -7,7 +7,7 @@ share one prompt; an answer "once" serves only the call that asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import trio
@@ -32,6 +32,7 @@ from hermes.agent.tools.base import as_json
 from hermes.agent.tools.services import ToolServices
 from hermes.errors import HermesError
 from hermes.messages import Answered, ClientAnswer, FileDiff, Question, TimedOut, Withdrawn
+from hermes.records import dataclass
 
 _OPEN = "open_approvals"
 _NO_RETRY = "Do not retry it, rephrase it or reach the same effect by other means; continue without it or ask the user."

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 
+from hermes.patterns import lazy_pattern
+
 # The agent's own secrets and the keys of model providers; a command has no use for them.
-_SECRET = re.compile(
+_SECRET = lazy_pattern(
     r".*_API_KEY|.*_API_TOKEN|HERMES_.*(KEY|TOKEN|SECRET|PASSWORD).*|API_SERVER_KEY|SUDO_PASSWORD"
     r"|(OPENAI|ANTHROPIC|CLAUDE_CODE|GEMINI|GROQ|MISTRAL|OPENROUTER|XAI|DEEPSEEK|TOGETHER|NOUS|HF|HUGGINGFACE)_.*(TOKEN|KEY|SECRET)"
     r"|AWS_BEARER_TOKEN_BEDROCK|COPILOT_GITHUB_TOKEN|CODEX_.*TOKEN"
 )
 # Set by the shell or the supervisor anew for each command.
-_NOT_KEPT = re.compile(
+_NOT_KEPT = lazy_pattern(
     r"_|SHLVL|PWD|OLDPWD|HERMES_PROCESS_.*|BASH_FUNC_.*|PS[0-9]|BASHOPTS|SHELLOPTS|TERM|COLUMNS|LINES"
 )
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hermes.agent.ports import ToolContext, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.tools.base import BuiltinTool, choice, failure, flag, number, parameters, result, text
 from hermes.agent.tools.services import ToolServices
 from hermes.messages import Answered, Declined, Question, TimedOut
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from hermes.agent.tools.lint import lint
 from hermes.agent.tools.read_memory import forget, note_written, seen
 from hermes.agent.tools.services import ToolServices
 from hermes.messages import FileDiff
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import trio
+
+from hermes.records import dataclass
 
 Newline = Literal["\n", "\r\n"]
 MAX_BYTES = 50_000_000

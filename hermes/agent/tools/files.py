@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import difflib
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,10 @@ from hermes.agent.tools.edits import FileEdit, apply_edits, guard_stale, guard_t
 from hermes.agent.tools.file_access import FileRefused, FileText, NotText, read_text, resolve_target
 from hermes.agent.tools.read_memory import note_read
 from hermes.messages import ImagePart
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
-_NUMBERED = re.compile(r"^\s*\d+\|")
+_NUMBERED = lazy_pattern(r"^\s*\d+\|")
 _LARGEST_IMAGE = 4_000_000
 _REDACT_WHOLE = 5_000_000
 

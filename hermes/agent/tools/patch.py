@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from hermes.agent.tools.edits import FileEdit, apply_edits, guard_stale, guard_t
 from hermes.agent.tools.file_access import FileText, resolve_target
 from hermes.agent.tools.patch_match import closest_region, find, line_of, reindent
 from hermes.agent.tools.patch_v4a import BadPatch, FileChange, apply, parse
+from hermes.records import dataclass
 
 _REPLACE = {
     "path": text("The file."),

@@ -10,7 +10,8 @@ import bisect
 import difflib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from hermes.records import dataclass
 
 _LOOK_ALIKES = str.maketrans(
     {

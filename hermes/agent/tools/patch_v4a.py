@@ -16,13 +16,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from hermes.agent.tools.patch_match import Hit, closest_region, find, line_of
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
-_HEADER = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
-_MOVE = re.compile(r"\*\*\* Move to: (.+)")
+_HEADER = lazy_pattern(r"\*\*\* (Add|Update|Delete) File: (.+)")
+_MOVE = lazy_pattern(r"\*\*\* Move to: (.+)")
 
 
 class BadPatch(Exception):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hermes.agent.ports import SessionMemory
+from hermes.records import dataclass
 
 MAX_FILES = 2000
 

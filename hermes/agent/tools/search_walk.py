@@ -10,10 +10,11 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from hermes.agent.tools.file_access import FileRefused, read_bytes
+from hermes.records import dataclass
 
 VCS = frozenset({".git", ".hg", ".svn", ".bzr", "CVS", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"})
 _LARGEST = 5_000_000

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from hermes.agent.command_targets import Scene
 from hermes.agent.path_rules import PathPolicy
+from hermes.records import dataclass
 
 
 async def _remember_nothing(key: str) -> None:

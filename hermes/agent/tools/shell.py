@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from hermes.agent.tools.shell_script import ShellState, read_state, shell_argv
 from hermes.agent.tools.spillover import write_spillover
 from hermes.agent.tools.sudo_password import ask_sudo_password, forget_wrong_password
 from hermes.errors import HermesError
+from hermes.records import dataclass
 
 _CALLS = "terminal_calls"
 _REMOVED = "shell_removed"

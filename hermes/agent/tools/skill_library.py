@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from hermes.agent.tools.file_access import FileRefused, read_bytes
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 _MAX_SKILLS = 1000
 _MAX_DEPTH = 4
 _MAX_BYTES = 500_000
-_FRONT = re.compile(r"\A﻿?---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.S)
+_FRONT = lazy_pattern(r"\A﻿?---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from hermes.agent.ports import ProcessRequest, ToolContext
 from hermes.agent.redaction import redact
 from hermes.errors import HermesError
 from hermes.messages import Answered, Question
+from hermes.patterns import lazy_pattern
 
 TIMEOUT = 120.0
-_WRONG = re.compile(r"sorry, try again|incorrect password|no password was provided|\d+ incorrect", re.I)
+_WRONG = lazy_pattern(r"sorry, try again|incorrect password|no password was provided|\d+ incorrect", re.I)
 
 
 async def ask_sudo_password(ctx: ToolContext, command: str) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
@@ -29,6 +28,7 @@ from trio_websocket import ConnectionClosed, wrap_server_stream
 from hermes.nurseries.containment import Crash, PoolFull, TaskPool, contained, foreign_nursery, open_task_pool
 from hermes.protocols.channels.peek_stream import PeekStream, RequestHead, parse_head
 from hermes.protocols.channels.websocket import WebSocketRequest
+from hermes.records import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import trio
 
 from hermes.protocols.wire.ndjson import Line
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

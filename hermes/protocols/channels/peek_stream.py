@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import trio
+
+from hermes.records import dataclass
 
 READ_SIZE: Final = 64 * 1024
 HTTP2_PREFACE: Final = b"PRI * HTTP/2.0"

@@ -11,13 +11,13 @@ import os
 import stat
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import trio
 
 from hermes.protocols.channels.message_channel import Outbox, OutboxFull, OutboxLimits
 from hermes.protocols.wire.ndjson import DEFAULT_MAX_LINE, Line, LineSplitter
+from hermes.records import dataclass
 
 READ_SIZE = 64 * 1024
 BATCH_FRAMES = 256

@@ -10,13 +10,13 @@ import hmac
 import ipaddress
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import trio
 
 from hermes.protocols.channels.websocket import CLOSE_FORBIDDEN, CLOSE_UNAUTHENTICATED
+from hermes.records import dataclass
 
 PUBLIC_SUBPROTOCOL: Final = "hermes-gateway-v1"
 TICKET_PREFIX: Final = "hermes-gateway-ticket."

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from hermes.errors import InvalidParams
 from hermes.messages import Content, ContentPart, ImagePart, TextPart
+from hermes.patterns import lazy_pattern
 
-_DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)\Z", re.DOTALL)
+_DATA_URL: Final = lazy_pattern(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)\Z", re.DOTALL)
 
 
 def read_content(value: Any) -> Content:

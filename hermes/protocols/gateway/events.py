@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes import events as ev
@@ -17,6 +16,7 @@ from hermes.messages import Answered, ClientAnswer, FileDiff, TimedOut, Withdraw
 from hermes.outcomes import Cancelled, Completed, Failed, TurnRecord
 from hermes.protocols.gateway.shapes import live_info, usage_wire
 from hermes.protocols.wire.json_codec import encode
+from hermes.records import dataclass
 
 KEPT_TOOLS: Final = frozenset({"write_file", "patch", "clarify", "delegate_task"})
 """Shown even with ``display.tool_progress: off``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,6 +14,7 @@ from hermes.nurseries.session import Session
 from hermes.nurseries.session_history import settled_rows
 from hermes.nurseries.session_history import usage as numbers_of
 from hermes.nurseries.session_ready import start_getting_ready
+from hermes.patterns import lazy_pattern
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.events import WireEvent, event_frame
@@ -23,7 +23,7 @@ from hermes.protocols.rpc.method_table import Answer, Awaiting, MethodTable
 
 methods: MethodTable[GatewayClient] = MethodTable()
 
-MINTED_KEY: Final = re.compile(r"\d{8}_\d{6}_[0-9a-f]{6}")
+MINTED_KEY: Final = lazy_pattern(r"\d{8}_\d{6}_[0-9a-f]{6}")
 
 
 # --- create ----------------------------------------------------------------------------------------------------------

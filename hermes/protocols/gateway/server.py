@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.services import Services
 from hermes.nurseries.session_registry import SessionRegistry
 from hermes.protocols.gateway.events import Shown
+from hermes.records import dataclass
 from hermes.settings import Settings
 
 SERVER_REQUESTS: Final = ("approval", "clarify", "secret", "sudo")

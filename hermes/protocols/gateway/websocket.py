@@ -7,7 +7,6 @@ sessions stay.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from itertools import count
 
 from hermes.nurseries.server_tree import ServerTree
@@ -15,6 +14,7 @@ from hermes.protocols.channels.websocket import WebSocketRequest
 from hermes.protocols.gateway.admission import AdmissionConfig, Refused, Tickets, admit
 from hermes.protocols.gateway.server import GatewayServer
 from hermes.protocols.gateway.surface import new_epoch, serve_channel
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

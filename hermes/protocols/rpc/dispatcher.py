@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -27,6 +26,7 @@ from hermes.protocols.wire.jsonrpc import (
     build_notification,
 )
 from hermes.protocols.wire.peer import Call, Dropped, Peer, Refused, Reply
+from hermes.records import dataclass
 
 logger = logging.getLogger(__name__)
 

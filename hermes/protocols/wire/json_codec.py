@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any, NoReturn
 
 import orjson
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+from hermes.patterns import lazy_pattern
+
+_LONE_SURROGATE = lazy_pattern("[\ud800-\udfff]")
 _EXACT_IN_A_FLOAT = 2**53
 
 

@@ -7,10 +7,10 @@ not looked at on the way in. Ids are kept exactly as they came, whatever JSON va
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes.protocols.wire.json_codec import NotJson, Unencodable, decode, decode_exact, encode, is_rounded_integer
+from hermes.records import dataclass
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600

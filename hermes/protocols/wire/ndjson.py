@@ -7,7 +7,7 @@ scanned once. A line that is too long or not UTF-8 is reported as an item of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hermes.records import dataclass
 
 DEFAULT_MAX_LINE = 16 * 1024 * 1024
 

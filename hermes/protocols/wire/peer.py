@@ -11,7 +11,7 @@ an answer that nobody waits for (late, unknown, sent twice) is dropped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hermes.protocols.wire.json_codec import Unencodable, encode
@@ -32,6 +32,7 @@ from hermes.protocols.wire.jsonrpc import (
     parse_frame,
 )
 from hermes.protocols.wire.ndjson import InvalidUtf8, Line, LineTooLong
+from hermes.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

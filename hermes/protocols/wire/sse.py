@@ -7,8 +7,9 @@ cut anywhere. Written here rather than taken from a library because a provider's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from hermes.records import dataclass
 
 DEFAULT_MAX_EVENT = 16 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
