@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import platform
 import random
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hermes.agent.ports import ResolvedModel, TranscriptStore
+from hermes.agent.ports import ResolvedModel, Tool, TranscriptStore
 from hermes.agent.providers.http_stream import HttpClient, ProxySettings
 from hermes.agent.providers.registry import Models
 from hermes.agent.redaction import redact
-from hermes.agent.store.leases import current_owner
+from hermes.agent.store.leases import current_owner, provably_dead
 from hermes.agent.tool_display import tool_preview
 from hermes.agent.tools.registry import build_tools, load_plugins
 from hermes.agent.tools.services import ToolServices
@@ -31,7 +32,7 @@ from hermes.nurseries.ids import random_ids
 from hermes.nurseries.process_tree import owner_tag
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.scopes import LiveTree
-from hermes.nurseries.services import Services
+from hermes.nurseries.services import Services, ToolBuilder
 from hermes.nurseries.session import Session
 from hermes.prompt_sources import PromptSources
 
@@ -55,7 +56,6 @@ def build_services(
         fallbacks=fallback_specs(loaded),
     )
     tools = tool_services(loaded, config)
-    plugins = load_plugins(tools)
 
     def config_changed(now: LoadedSettings, keys: Any) -> None:
         models.configure(
@@ -64,6 +64,35 @@ def build_services(
         announce.append(ConfigChanged(tuple(keys)))
 
     config.listen(config_changed)
+
+    return Services(
+        store=store,
+        models=models,
+        settings=config.current,
+        config=config,
+        home=home,
+        supervisor=ProcessSupervisor(
+            owner_tag(str(home)),
+            kill_grace=loaded.settings.limits.kill_grace,
+            limit_per_session=loaded.settings.limits.max_processes,
+        ),
+        ids=random_ids(),
+        clock=time.time,
+        random=random.random,
+        owner=current_owner(secrets.token_hex(8)),
+        owner_lives=lambda owner: not provably_dead(owner, host=platform.node()),
+        tree=LiveTree(),
+        build_tools=_tool_builder(config, tools, load_plugins(tools)),
+        build_prompt=PromptSources(home, Path.home(), loaded.settings),
+        announce=announce,
+        spill=functools.partial(_spill, home),
+        redact=redact if loaded.settings.security.redact_secrets else _as_it_is,
+        tool_summary=tool_preview,
+    )
+
+
+def _tool_builder(config: LiveConfig, tools: ToolServices, plugins: Sequence[Tool]) -> ToolBuilder:
+    """The tools of a session, by its host's toolset and the settings of the moment."""
 
     def tools_of(session: Session, **options: Any) -> Any:
         settings = config.current()
@@ -82,29 +111,7 @@ def build_services(
             **options,
         )
 
-    return Services(
-        store=store,
-        models=models,
-        settings=config.current,
-        config=config,
-        home=home,
-        supervisor=ProcessSupervisor(
-            owner_tag(str(home)),
-            kill_grace=loaded.settings.limits.kill_grace,
-            limit_per_session=loaded.settings.limits.max_processes,
-        ),
-        ids=random_ids(),
-        clock=time.time,
-        random=random.random,
-        owner=current_owner(secrets.token_hex(8)),
-        tree=LiveTree(),
-        build_tools=tools_of,
-        build_prompt=PromptSources(home, Path.home(), loaded.settings),
-        announce=announce,
-        spill=functools.partial(_spill, home),
-        redact=redact if loaded.settings.security.redact_secrets else _as_it_is,
-        tool_summary=tool_preview,
-    )
+    return tools_of
 
 
 def tool_services(loaded: LoadedSettings, config: LiveConfig) -> ToolServices:

@@ -35,7 +35,12 @@ class WireOptions:
 
 def wire_copy(rows: Sequence[Row], options: WireOptions) -> tuple[Row, ...]:
     """Rows as they are sent. Calls are answered, roles alternate where they must, nothing private is left."""
-    sent = (row for row in rows if row.role != "system" and not _left_out(row))
+    newest_switch = next((row for row in reversed(rows) if row.display_kind == "model_switch"), None)
+    sent = (
+        row
+        for row in rows
+        if row.role != "system" and not _left_out(row) and (row.display_kind != "model_switch" or row is newest_switch)
+    )
     return tuple(_merged(_answered([clean for row in sent if (clean := _clean(row, options))]), options))
 
 

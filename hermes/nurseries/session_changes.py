@@ -15,7 +15,7 @@ import trio
 from hermes.agent.ports import ResolvedModel
 from hermes.agent_settings import Effort
 from hermes.errors import HermesError, InvalidParams, InvalidValue, SessionBusy, Unsupported
-from hermes.nurseries.session_options import change, move, set_mode
+from hermes.nurseries.session_options import change, move, set_mode, switch_note
 from hermes.nurseries.turn_start import SWITCH_NOTE
 from hermes.records import dataclass
 
@@ -88,7 +88,7 @@ async def set_model(session: Session, model: str | None, provider: str | None, *
     session.resolved = resolved
     session.pinned_prompt = None
     if former is None or (former.model, former.provider) != (resolved.model, resolved.provider):
-        await remember(session, **{SWITCH_NOTE: f"from here on the model is {resolved.model} ({resolved.provider})"})
+        await remember(session, **{SWITCH_NOTE: switch_note(resolved)})
     turn = session.slot.turn
     if turn is not None:
         _build_prompt_after(session)

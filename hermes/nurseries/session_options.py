@@ -67,11 +67,17 @@ async def switch_model(session: Session, name: str, provider: str | None = None)
         raise InvalidValue(error.message, data={"model": name}) from None
     if session.slot.taken:
         raise SessionBusy("a turn is running; switch the model when it has ended")
-    await change(session, model=resolved.model, provider=resolved.provider)
+    config = {**session.stored.model_config, turn_start.SWITCH_NOTE: switch_note(resolved)}
+    await change(session, model=resolved.model, provider=resolved.provider, model_config=config)
     session.resolved = resolved
     session.pinned_prompt = None
     session.announce_info()
     return resolved
+
+
+def switch_note(resolved: ResolvedModel) -> str:
+    """What the next model is told about the change."""
+    return f"from here on the model is {resolved.model} ({resolved.provider})"
 
 
 async def move(session: Session, cwd: str) -> None:
