@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from hermes.errors import InvalidParams
+from hermes.patterns import lazy_pattern
+from hermes.records import dataclass
 
 Transport = Literal["stdio", "http", "sse"]
 
@@ -23,7 +23,7 @@ CALL_TIMEOUT = 120.0
 CONNECT_TIMEOUT = 30.0
 
 # What a tool server may need to run at all. Everything else has to be named in its `env`.
-_INHERITED = re.compile(
+_INHERITED = lazy_pattern(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|XDG_[A-Z_]+|LD_LIBRARY_PATH"
 )
 
@@ -77,20 +77,13 @@ def configured_servers(settings: Mapping[str, Mapping[str, Any]]) -> tuple[McpSe
     return tuple(_configured(str(name), raw) for name, raw in settings.items())
 
 
-def client_servers(items: Sequence[Mapping[str, Any]], *, timeout: float = CALL_TIMEOUT) -> tuple[McpServerConfig, ...]:
-    """The ``mcpServers`` of an ACP request. Raises ``InvalidParams`` for what has no name or no known shape."""
+def client_servers(items: Sequence[Mapping[str, Any]]) -> tuple[McpServerConfig, ...]:
+    """The ``mcpServers`` of an ACP request; an entry without a name is nothing."""
     found: dict[str, McpServerConfig] = {}
     for item in items:
         name = item.get("name") if isinstance(item, Mapping) else None
-        if not isinstance(name, str) or not name.strip():
-            raise InvalidParams("an MCP server needs a name")
-        raw = {key: value for key, value in item.items() if key not in ("env", "headers")}
-        for key in ("env", "headers"):
-            raw[key] = _pairs(name, key, item.get(key) or ())
-        config = _configured(name, {**raw, "timeout": timeout})
-        if config.problem:
-            raise InvalidParams(f"MCP server {name}: {config.problem}")
-        found[name] = config
+        if isinstance(name, str) and name.strip():
+            found[name] = _configured(name, {**item, **{key: _pairs(item.get(key)) for key in ("env", "headers")}})
     return tuple(found.values())
 
 
@@ -152,16 +145,13 @@ def _read(name: str, raw: Mapping[str, Any]) -> McpServerConfig:
     )
 
 
-def _pairs(name: str, key: str, items: Any) -> dict[str, str]:
-    """``[{name, value}]``, as ACP writes it; a mapping is taken, too."""
-    if isinstance(items, Mapping):
-        return {str(one): str(value) for one, value in items.items()}
-    pairs: dict[str, str] = {}
-    for item in items if isinstance(items, Iterable) else ():
-        if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
-            raise InvalidParams(f"MCP server {name}: `{key}` must be a list of {{name, value}}")
-        pairs[item["name"]] = str(item.get("value", ""))
-    return pairs
+def _pairs(items: Any) -> Any:
+    """``[{name, value}]``, as ACP writes it, as a mapping; anything else as it is."""
+    if not isinstance(items, list):
+        return items
+    if not all(isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in items):
+        return "?"
+    return {item["name"]: str(item.get("value", "")) for item in items}
 
 
 def _text(raw: Mapping[str, Any], key: str) -> str:

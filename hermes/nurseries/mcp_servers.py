@@ -10,23 +10,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import trio
 
 from hermes.agent.ports import SessionMemory, Tool
-from hermes.nurseries.mcp_config import McpServerConfig, configured_servers, revision
+from hermes.nurseries.mcp_config import McpServerConfig, client_servers, configured_servers, revision
 from hermes.nurseries.mcp_server import McpServer, ServerHost
 from hermes.nurseries.mcp_transport import TransportHost
-from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.scopes import ReasonScope
+from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
+from hermes.records import dataclass
 
 log = logging.getLogger(__name__)
 
 RELOAD_WAIT = 30.0
+OWN = "mcp_own"
 CONFIRM_RELOAD = (
     "Reloading the MCP servers changes the list of tools and with it the beginning of every prompt: the provider's "
     "prompt cache is lost once. Reload now?"
@@ -46,16 +46,15 @@ class Reloaded:
 class McpServers:
     """A set of servers with one lifetime. ``run`` must be running before a server can start.
 
-    Parameters: ``parent``, the node below which they live; ``transport``, what their connections need; ``label``, the
-    name of the set, different for each set that one session sees.
+    Parameters: ``transport``, what their connections need; ``label``, the name of the set, different for each set that
+    one session sees.
     """
 
-    def __init__(self, parent: ReasonScope, transport: TransportHost, *, label: str = "mcp servers") -> None:
+    def __init__(self, transport: TransportHost, *, label: str = "mcp servers") -> None:
         self.label = label
         self.on_change: Callable[[], None] | None = None
         """Called when a status or a list of tools is different; must not raise or wait."""
         self.loaded_revision = ""
-        self._parent = parent
         self._scope: ReasonScope | None = None
         self._nursery: trio.Nursery | None = None
         self._not_yet_started: list[tuple[Callable[[], Any], str]] = []
@@ -65,9 +64,9 @@ class McpServers:
         self._reloading = trio.Lock()
         self._host = ServerHost(transport, self._start, self._node, self._changed)
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the servers until cancelled; nothing of them is left afterwards."""
-        scope = self._scope = ReasonScope("mcp_servers", self.label, self._parent)
+    async def run(self, parent: ReasonScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the servers below ``parent`` until cancelled; nothing of them is left afterwards."""
+        scope = self._scope = ReasonScope("mcp_servers", self.label, parent)
         try:
             with scope:
                 async with trio.open_nursery() as nursery:
@@ -153,12 +152,13 @@ class McpServers:
                 found.setdefault(tool.spec.name, tool)
         return tuple(found.values())
 
-    def tools_for(self, memory: SessionMemory) -> tuple[Tool, ...]:
-        """The tools of one session: as it first saw them, until a reload. Starts the servers."""
+    def tools_for(self, memory: SessionMemory, *, fixed: bool) -> tuple[Tool, ...]:
+        """The tools of one session. ``fixed``: as they were when this was last asked for before, until a reload.
+        Starts the servers."""
         self.warm()
         key = f"mcp_tools:{self.label}"
         seen = memory.extras.get(key)
-        if seen is None or seen[0] != self._generation:
+        if not fixed or seen is None or seen[0] != self._generation:
             seen = memory.extras[key] = (self._generation, self.tools())
         tools: tuple[Tool, ...] = seen[1]
         return tools
@@ -211,48 +211,65 @@ def needs_confirmation(confirm: bool | None, *, ask: bool) -> bool:
     return ask and confirm is not True
 
 
-def start_session_servers(
-    session: Session,
-    configs: Sequence[McpServerConfig],
-    *,
-    supervisor: ProcessSupervisor,
-    environment: Callable[[], Mapping[str, str]],
-    redact: Callable[[str], str],
-) -> McpServers:
-    """The servers that an editor brings along: they live in the session, in its directory, and end with it.
+def editor_servers(
+    services: Services, environment: Callable[[], Mapping[str, str]], shared: McpServers | None
+) -> Callable[[Session, Sequence[Mapping[str, Any]]], None]:
+    """What starts the servers that an editor brings along: they live in the session, in its directory, and end with it.
 
-    A second list (load, resume) replaces the first.
+    A second list (load, resume) replaces the first. ``environment()`` is the server's own, secrets already taken out.
     """
-    own: McpServers | None = session.memory.extras.get("mcp_own")
-    if own is None:
-        transport = TransportHost(supervisor, environment, session.memory.cwd, session.key, redact)
-        own = session.memory.extras["mcp_own"] = McpServers(session.scope, transport, label="editor's mcp servers")
-        session.start_soon(own.run, name="editor's mcp servers")
-    own.configure(configs)
-    own.warm()
-    return own
+
+    def start(session: Session, servers: Sequence[Mapping[str, Any]]) -> None:
+        own: McpServers | None = session.memory.extras.get(OWN)
+        if own is None:
+            if not servers:
+                return
+            host = TransportHost(services.supervisor, environment, session.memory.cwd, session.key, services.redact)
+            own = session.memory.extras[OWN] = McpServers(host, label="editor's mcp servers")
+            tell_sessions(own, lambda: [session], shared)
+            session.start_soon(own.run, session.scope, name=own.label)
+        own.configure(client_servers(servers))
+        own.warm()
+
+    return start
 
 
 def session_tools(session: Session, shared: McpServers | None) -> tuple[Tool, ...]:
-    """The MCP tools of a session: the editor's own servers first, then the configured ones. For ``build_tools``."""
-    own: McpServers | None = session.memory.extras.get("mcp_own")
-    return tuple(tool for servers in (own, shared) if servers is not None for tool in servers.tools_for(session.memory))
+    """The MCP tools of a session, the editor's own servers first; for ``build_tools``.
+
+    They are fixed with the system prompt: what arrives before the first turn is there, what comes later is not (TL-8).
+    """
+    fixed = session.pinned_prompt is not None
+    return tuple(tool for one in _sets_of(session, shared) for tool in one.tools_for(session.memory, fixed=fixed))
+
+
+async def wait_session_ready(session: Session, shared: McpServers | None, within: float) -> None:
+    """Before the first turn: give servers that are on their way a moment, so that their tools are there."""
+    if session.pinned_prompt is None:
+        with trio.move_on_after(within):
+            for one in _sets_of(session, shared):
+                one.warm()
+                await one.wait_ready(within)
 
 
 def publish_status(session: Session, shared: McpServers | None) -> None:
     """Put the status where ``session.info()`` reads it, and tell the session's watchers if it is different."""
-    own: McpServers | None = session.memory.extras.get("mcp_own")
-    rows = [row for servers in (own, shared) if servers is not None for row in servers.status()]
-    if session.memory.extras.get("mcp_servers", []) != rows:
+    rows = [row for one in _sets_of(session, shared) for row in one.status()]
+    if not session.closing and session.memory.extras.get("mcp_servers", []) != rows:
         session.memory.extras["mcp_servers"] = rows
         session.announce_info()
 
 
-def follow_changes(servers: McpServers, sessions: Callable[[], Sequence[Session]], shared: McpServers | None) -> None:
-    """From now on the sessions are told when something about these servers is different."""
-    servers.on_change = partial(_tell_sessions, sessions, shared)
+def tell_sessions(servers: McpServers, sessions: Callable[[], Sequence[Session]], shared: McpServers | None) -> None:
+    """From now on these sessions are told when something about the servers is different."""
+
+    def changed() -> None:
+        for session in sessions():
+            publish_status(session, shared)
+
+    servers.on_change = changed
 
 
-def _tell_sessions(sessions: Callable[[], Sequence[Session]], shared: McpServers | None) -> None:
-    for session in sessions():
-        publish_status(session, shared)
+def _sets_of(session: Session, shared: McpServers | None) -> list[McpServers]:
+    own: McpServers | None = session.memory.extras.get(OWN)
+    return [one for one in (own, shared) if one is not None]

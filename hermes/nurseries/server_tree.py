@@ -77,6 +77,8 @@ class ServerTree:
                 if signals:
                     await nursery.start(self._watch_signals)
                 await nursery.start(self.registry.run)
+                if self.mcp is not None:
+                    await nursery.start(self.mcp.run, self.scope)
                 surface_scope = trio.CancelScope()
                 nursery.start_soon(self._run_surfaces, surfaces, surface_scope, name="surfaces")
                 reason = await self._stopping.wait()

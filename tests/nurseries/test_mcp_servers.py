@@ -18,14 +18,17 @@ from hermes.nurseries.mcp_config import McpServerConfig, revision
 from hermes.nurseries.mcp_servers import (
     McpServers,
     Reloaded,
-    follow_changes,
+    editor_servers,
     needs_confirmation,
     publish_status,
     session_tools,
-    start_session_servers,
+    tell_sessions,
+    wait_session_ready,
 )
+from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.piped_process import open_piped
 from hermes.nurseries.process_spec import ProcessSpec
+from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.session_memory import SessionMemory
 from hermes.outcomes import CancelReason, Cause
 from tests.support.core import call, make_services, running_tree, say
@@ -43,26 +46,26 @@ def setting(config: McpServerConfig) -> dict[str, Mapping[str, Any]]:
     return {config.name: {"command": config.command, "args": list(config.args), "timeout": config.timeout}}
 
 
-async def test_a_session_keeps_the_tools_it_first_saw_until_a_reload(tmp_path: Path) -> None:
+async def test_a_session_keeps_its_tools_once_they_are_fixed_until_a_reload(tmp_path: Path) -> None:
     config = hostile(tmp_path, "plain")
     async with mcp_rig(tmp_path) as rig:
         rig.servers.configure_from(setting(config))
         early, late = SessionMemory(cwd="/"), SessionMemory(cwd="/")
         with trio.fail_after(60):
-            assert rig.servers.tools_for(early) == ()
+            assert rig.servers.tools_for(early, fixed=False) == ()
             assert await rig.servers.wait_ready(50)
-            assert rig.servers.tools_for(early) == ()
-            first = rig.servers.tools_for(late)
+            assert rig.servers.tools_for(early, fixed=True) == ()
+            first = rig.servers.tools_for(late, fixed=False)
             assert names(first) == ["mcp__x__echo", "mcp__x__mute", "mcp__x__die", "mcp__x__rename"]
             changed = trio.Event()
             rig.servers.on_change = changed.set
             await rig.call("rename")
             await changed.wait()
-            assert rig.servers.tools_for(late) is first
-            assert "mcp__x__renamed" in names(rig.servers.tools_for(SessionMemory(cwd="/")))
+            assert rig.servers.tools_for(late, fixed=True) is first
+            assert "mcp__x__renamed" in names(rig.servers.tools_for(SessionMemory(cwd="/"), fixed=True))
             await rig.servers.reload(lambda: setting(config))
-            assert "mcp__x__renamed" in names(rig.servers.tools_for(late))
-            assert "mcp__x__renamed" in names(rig.servers.tools_for(early))
+            assert "mcp__x__renamed" in names(rig.servers.tools_for(late, fixed=True))
+            assert "mcp__x__renamed" in names(rig.servers.tools_for(early, fixed=True))
 
 
 async def test_tools_of_a_server_that_has_died_stay_offered_and_bring_it_back(tmp_path: Path) -> None:
@@ -148,21 +151,21 @@ async def test_switched_off_and_wrong_servers_are_listed_and_never_started(tmp_p
             assert rig.children() == []
 
 
+def editors(config: McpServerConfig) -> list[dict[str, Any]]:
+    """As an editor writes it."""
+    return [{"name": config.name, "command": config.command, "args": list(config.args), "env": []}]
+
+
 async def test_an_editors_servers_work_in_their_session_and_end_with_it(tmp_path: Path) -> None:
     services, _ = make_services(say(calls=[call("mcp__x__echo", "c1", a=1)]), say("seen"), home=tmp_path)
     with no_longer_subreaper(), trio.fail_after(60):
         async with running_tree(services) as tree:
             session = tree.registry.create(source="acp", cwd=str(tmp_path))
             other = tree.registry.create(source="acp", cwd=str(tmp_path))
-            own = start_session_servers(
-                session,
-                [hostile(tmp_path, "plain")],
-                supervisor=services.supervisor,
-                environment=lambda: {"PATH": PATH},
-                redact=services.redact,
-            )
-            follow_changes(own, lambda: [session], None)
-            assert await own.wait_ready(50)
+            start = editor_servers(services, lambda: {"PATH": PATH}, None)
+            start(session, editors(hostile(tmp_path, "plain")))
+            start(other, [])
+            await wait_session_ready(session, None, 50)
             session.extra_tools.extend(session_tools(session, None))
             assert session_tools(other, None) == ()
             turn = await session.submit_nowait(Prompt("go")).wait_turn()
@@ -171,6 +174,10 @@ async def test_an_editors_servers_work_in_their_session_and_end_with_it(tmp_path
             results = [row.text for row in session.rows if row.role == "tool"]
             assert len(results) == 1 and '{"a": 1}' in results[0]
             assert session.info().mcp_servers == [{"name": "x", "status": "connected", "tool_count": 4}]
+            (before,) = services.supervisor.live()
+            start(session, editors(hostile(tmp_path, "garbage")))
+            while [live.pid for live in services.supervisor.live()] in ([before.pid], []):
+                await trio.sleep(0.01)
             assert len(services.supervisor.live()) == 1
             tree.registry.close_nowait(session, CancelReason(Cause.SESSION_CLOSED))
             await session.wait_closed()
@@ -182,14 +189,8 @@ async def test_a_stop_in_a_call_is_a_cancelled_turn_and_no_crash(tmp_path: Path)
     with no_longer_subreaper(), trio.fail_after(60):
         async with running_tree(services) as tree:
             session = tree.registry.create(source="acp", cwd=str(tmp_path))
-            own = start_session_servers(
-                session,
-                [hostile(tmp_path, "stuck")],
-                supervisor=services.supervisor,
-                environment=lambda: {"PATH": PATH},
-                redact=services.redact,
-            )
-            assert await own.wait_ready(50)
+            editor_servers(services, lambda: {"PATH": PATH}, None)(session, editors(hostile(tmp_path, "stuck")))
+            await wait_session_ready(session, None, 50)
             session.extra_tools.extend(session_tools(session, None))
             turn = await session.submit_nowait(Prompt("go")).wait_turn()
             assert turn is not None
@@ -265,12 +266,34 @@ async def test_a_server_over_http_works_is_cancelled_and_comes_back(tmp_path: Pa
 
 async def test_servers_can_be_asked_for_before_they_are_held(tmp_path: Path) -> None:
     async with mcp_rig(tmp_path) as rig:
-        early = McpServers(rig.root, rig.servers._host.transport, label="early")
+        early = McpServers(rig.servers._host.transport, label="early")
         early.configure([hostile(tmp_path, "plain")])
         early.warm()
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
-                await nursery.start(early.run)
+                await nursery.start(early.run, rig.root)
                 assert await early.wait_ready(20)
                 assert early.status()[0]["status"] == "connected"
                 nursery.cancel_scope.cancel()
+
+
+async def test_the_configured_servers_end_with_the_server_tree(tmp_path: Path) -> None:
+    services, _ = make_services(home=tmp_path)
+    tree = ServerTree(services)
+    host = TransportHost(services.supervisor, lambda: {"PATH": PATH}, str(tmp_path))
+    servers = tree.mcp = McpServers(host)
+    servers.configure([hostile(tmp_path, "plain")])
+    told: list[str] = []
+
+    async def surface() -> None:
+        session = tree.registry.create(source="tui", cwd=str(tmp_path))
+        tell_sessions(servers, tree.registry.live, servers)
+        await wait_session_ready(session, servers, 20)
+        told.extend(names(session_tools(session, servers)))
+        told.append(str(session.info().mcp_servers[0]["status"]))
+
+    with no_longer_subreaper(), trio.fail_after(60):
+        await tree.run([("surface", surface)], signals=False)
+    assert told == ["mcp__x__echo", "mcp__x__mute", "mcp__x__die", "mcp__x__rename", "connected"]
+    assert services.supervisor.live() == []
+    assert len(services.tree) == 0

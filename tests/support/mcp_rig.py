@@ -60,10 +60,10 @@ async def mcp_rig(home: Path, *configs: McpServerConfig) -> AsyncIterator[McpRig
         tree = LiveTree()
         root = ReasonScope("server", "server", None, tree=tree)
         environment = {"PATH": PATH, "HOME": str(home), "SECRET_TOKEN": "hidden", "LC_ALL": "C.UTF-8"}
-        servers = McpServers(root, TransportHost(supervisor, lambda: environment, str(home)))
+        servers = McpServers(TransportHost(supervisor, lambda: environment, str(home)))
         with root:
             async with trio.open_nursery() as nursery:
-                await nursery.start(servers.run)
+                await nursery.start(servers.run, root)
                 servers.configure(configs)
                 yield McpRig(servers, root, supervisor, home)
                 nursery.cancel_scope.cancel()

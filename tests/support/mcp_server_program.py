@@ -37,7 +37,7 @@ async def slow(seconds: float) -> str:
 
 
 @server.tool()
-async def steps(count: int, ctx: Context) -> str:  # type: ignore[type-arg]
+async def steps(count: int, ctx: Context) -> str:
     """Report progress."""
     for number in range(count):
         await ctx.report_progress(number + 1, count, f"step {number + 1}")
