@@ -20,7 +20,7 @@ from hermes.nurseries.event_log import Lagged, LogClosed
 from hermes.nurseries.session import Session
 from hermes.protocols.gateway.backlog import Backlog, Entry, run_frame
 from hermes.protocols.gateway.client_requests import LEGACY_METHODS, QuestionDesk
-from hermes.protocols.gateway.server import SERVER_REQUESTS, GatewayServer
+from hermes.protocols.gateway.server import BRIDGED_REQUESTS, SERVER_REQUESTS, GatewayServer
 from hermes.protocols.rpc.dispatcher import RpcConnection
 
 logger = logging.getLogger(__name__)
@@ -106,6 +106,7 @@ class GatewayClient:
         self.current: str | None = None
         """Runtime id of the session that this client made, resumed or activated last."""
         self.columns = 80
+        self.pastes = 0
         self.questions = QuestionDesk(self)
         self.tree_watch: PooledTask | None = None
         self._watches: dict[str, Watch] = {}
@@ -129,8 +130,11 @@ class GatewayClient:
         legacy = self.server.legacy_requests or (self.is_websocket and self.server.settings.gateway.legacy_prompts)
         return legacy and self.declared is not True
 
-    def answers(self, method: str) -> bool:
-        """Whether it can answer such a question: a host on stdio always, a WebSocket client when it has said so."""
+    def answers(self, method: str, source: str = "") -> bool:
+        """Whether it can answer such a question: a host on stdio always, a WebSocket client when it has said so.
+        ``source`` is what made the session: a terminal has no windows to look into."""
+        if method in BRIDGED_REQUESTS and self.declared is True:
+            return source not in ("", "tui")
         if self.reads_legacy and method in LEGACY_METHODS:
             return True
         return method in SERVER_REQUESTS and (self.declared is True or (not self.is_websocket and self.reads_requests))
@@ -153,7 +157,8 @@ class GatewayClient:
         if session.runtime_id in self._watches:
             self.catch_up(session)
             return
-        session.attach(Attachment(self.name, self.answers, "gateway"))
+        source = session.stored.source
+        session.attach(Attachment(self.name, lambda method: self.answers(method, source), "gateway"))
         session.parks = session.parks or self.is_websocket
         watch = self._watches[session.runtime_id] = Watch(self, session)
         self.connection.start_companion(watch.run, name=f"{self.name} events of {session.key}")

@@ -10,7 +10,7 @@ from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.events import event_params, translate
-from hermes.protocols.gateway.server import SERVER_REQUESTS
+from hermes.protocols.gateway.server import BRIDGED_REQUESTS, SERVER_REQUESTS
 from hermes.protocols.gateway.shapes import open_requests, preview, snapshot
 from hermes.protocols.rpc.method_table import Answer, Awaiting, MethodTable
 
@@ -42,7 +42,7 @@ def client_capabilities(client: GatewayClient, params: s.ClientCapabilitiesParam
     """The state belongs to the connection; without ``server_requests: true`` it is withdrawn."""
     client.declared = params.server_requests is True
     client.legacy_declared = params.legacy_requests is True
-    return {"server_requests": sorted(SERVER_REQUESTS), "declines_not_shown": True}
+    return {"server_requests": sorted((*SERVER_REQUESTS, *BRIDGED_REQUESTS)), "declines_not_shown": True}
 
 
 @methods.method("session.active_list", s.SessionActiveListParams, s.SessionActiveListResult)

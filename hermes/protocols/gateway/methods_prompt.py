@@ -6,7 +6,8 @@ from typing import Any
 
 from hermes.agent.history import parse_rewind, survivor_map
 from hermes.errors import ChangeNotStored, SessionBusy, StoreUnavailable
-from hermes.messages import ImagePart, Prompt, RewindIntent, TurnLimits
+from hermes.messages import Prompt, RewindIntent, TurnLimits
+from hermes.nurseries.attachments import queued, take_queued
 from hermes.nurseries.model_choice import take_once
 from hermes.nurseries.session import Session
 from hermes.nurseries.turn_slot import BusyPolicy, Submission
@@ -17,9 +18,6 @@ from hermes.protocols.gateway.shapes import PROMPT_SOURCE
 from hermes.protocols.rpc.method_table import Awaiting, MethodTable
 
 methods: MethodTable[GatewayClient] = MethodTable()
-
-QUEUED_IMAGES = "attached_images"
-"""Where images wait for the next prompt, in the session's memory."""
 
 TARGETS = ("truncate_before_row_id", "truncate_before_user_ordinal", "truncate_before_message_id")
 
@@ -36,7 +34,7 @@ def submit(client: GatewayClient, params: s.PromptSubmitParams) -> Any:
     client.make_current(session)
     policy = BusyPolicy.QUEUE if params.queued else BusyPolicy(client.server.settings.display.busy_input_mode)
     submission = session.submit_nowait(prompt, rewind=rewind, policy=policy)
-    session.memory.extras.pop(QUEUED_IMAGES, None)
+    take_queued(session)
     if submission.status != "streaming":
         return {"status": submission.status}
     return Awaiting(lambda: _accepted(session, submission, rewind, params.rebind_survivor_row_ids))
@@ -46,7 +44,7 @@ _REWIND_KEYS = (*TARGETS, "confirm_truncate", "confirm_empty_truncate")
 
 
 def _prompt(session: Session, params: s.PromptSubmitParams) -> Prompt:
-    images: list[ImagePart] = [image for image, _ in session.memory.extras.get(QUEUED_IMAGES, ())]
+    images = [image for image, _ in queued(session)]
     model, provider = take_once(session)
     return Prompt(
         model=model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from hermes.agent.ports import StoredSession
 from hermes.agent.stored_views import clean_title
 from hermes.errors import EmptyText, InvalidValue, SessionNotFound, StoredSessionNotFound, TitleTaken
 from hermes.messages import Row
+from hermes.nurseries.command_views import status_text
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_history import settled_rows
 from hermes.nurseries.session_history import usage as numbers_of
@@ -258,29 +258,6 @@ def session_usage(session: Session) -> dict[str, Any]:
 @methods.method("session.status", s.SessionParams, s.SessionStatusResult)
 def status(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
     return {"output": status_text(client.session(params.session_id))}
-
-
-def status_text(session: Session) -> str:
-    """One ``Label: value`` per line below a title line (§3.9)."""
-    info = session.info()
-    model = f"{info.model} ({info.provider})" if info.provider else info.model
-    return "\n".join(
-        (
-            "Session status",
-            f"Session ID: {session.key}",
-            f"Path: {info.cwd}",
-            f"Title: {info.title or ''}",
-            f"Model: {model}",
-            f"Created: {_moment(session.stored.started_at or session.created_at)}",
-            f"Last Activity: {_moment(session.last_active)}",
-            f"Tokens: {info.usage.total_tokens}",
-            f"Agent Running: {'Yes' if info.running else 'No'}",
-        )
-    )
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 @methods.method("session.title", s.SessionTitleParams, s.SessionTitleResult)

@@ -17,7 +17,19 @@ from hermes.records import dataclass
 from hermes.settings import Settings
 
 SERVER_REQUESTS: Final = ("approval", "clarify", "secret", "sudo")
-"""Questions that this server asks (gateway §7.3), sorted."""
+"""Questions to a person (gateway §7.2), which every host is expected to show."""
+
+BRIDGED_REQUESTS: Final = (
+    "preview.act",
+    "preview.read",
+    "terminal.read",
+    "tour",
+    "vault.code",
+    "vault.unlock_prompt",
+    "window.read",
+)
+"""Requests to the host's own windows. The model gets tools for them only where a declared host other than a plain
+terminal made the session."""
 
 CREATE_KEYS_LIVE: Final = 300.0
 
