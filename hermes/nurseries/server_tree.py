@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -32,6 +33,9 @@ EXIT_AT_ONCE = 130
 
 FLUSH_AT_MOST = 0.5
 """Seconds that clients get for the last frames at shutdown, whatever the configuration says: an exit is prompt."""
+
+EMBEDDED_STOP_WITHIN = 5.0
+"""Seconds that a program which embeds the server waits for its end (EM-4)."""
 
 Surface = Callable[[], Awaitable[None]]
 """A surface runs until it is cancelled, or, on stdio, until its peer is gone."""
@@ -72,21 +76,23 @@ class ServerTree:
 
         The end of a surface stops the server: a stdio host that has gone takes its process along.
         """
-        with self.scope:
-            async with trio.open_nursery() as nursery:
-                if signals:
-                    await nursery.start(self._watch_signals)
-                await nursery.start(self.registry.run)
-                if self.mcp is not None:
-                    await nursery.start(self.mcp.run, self.scope)
-                surface_scope = trio.CancelScope()
-                nursery.start_soon(self._run_surfaces, surfaces, surface_scope, name="surfaces")
-                reason = await self._stopping.wait()
-                log.info("stopping: %s", reason)
-                await self._stop_in_order(reason, surface_scope)
-                nursery.cancel_scope.cancel()
-        with trio.CancelScope(deadline=trio.current_time() + 2, shield=True):
-            await self.services.store.aclose()
+        try:
+            with self.scope:
+                async with trio.open_nursery() as nursery:
+                    if signals:
+                        await nursery.start(self._watch_signals)
+                    await nursery.start(self.registry.run)
+                    if self.mcp is not None:
+                        await nursery.start(self.mcp.run, self.scope)
+                    surface_scope = trio.CancelScope()
+                    nursery.start_soon(self._run_surfaces, surfaces, surface_scope, name="surfaces")
+                    reason = await self._stopping.wait()
+                    log.info("stopping: %s", reason)
+                    await self._stop_in_order(reason, surface_scope)
+                    nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(deadline=trio.current_time() + 2, shield=True):
+                await self.services.store.aclose()
         return 0
 
     async def _run_surfaces(self, surfaces: Sequence[tuple[str, Surface]], scope: trio.CancelScope) -> None:
@@ -125,3 +131,34 @@ class ServerTree:
                 if not self.stop(CancelReason(Cause.SHUTDOWN, signal.Signals(number).name)):
                     # The second one: whoever sends it does not want to wait.
                     os._exit(EXIT_AT_ONCE)
+
+
+@asynccontextmanager
+async def open_tree(services: Services) -> AsyncIterator[ServerTree]:
+    """A server without surfaces for the length of the block: for programs that embed it, and for their tests.
+
+    Leaving the block stops the server in order, whatever ended the block.
+    """
+    tree = ServerTree(services)
+    began, ended = trio.Event(), trio.Event()
+
+    async def host() -> None:
+        began.set()
+        await tree.sessions_ended.wait()
+
+    async def live() -> None:
+        try:
+            await tree.run([("host", host)], signals=False)
+        finally:
+            ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(live, name="embedded server")
+        try:
+            await began.wait()
+            yield tree
+        finally:
+            tree.stop(CancelReason(Cause.SHUTDOWN, "the host is done"))
+            with trio.CancelScope(deadline=trio.current_time() + EMBEDDED_STOP_WITHIN, shield=True):
+                await ended.wait()
+            nursery.cancel_scope.cancel()
