@@ -28,6 +28,4 @@ class GatewayOptions:
 
 @dataclass(frozen=True, slots=True)
 class AcpOptions:
-    """``setup``: ask for provider and model at the terminal instead of serving."""
-
-    setup: bool = False
+    """Nothing but settings so far: ``--check``, ``--setup`` and ``--version`` do not reach the server."""

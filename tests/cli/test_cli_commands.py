@@ -109,17 +109,17 @@ def test_stdio_commands_print_nothing_on_standard_output(run: Run, app: FakeApp)
     config_path(app_home := Path(run("config", "path")[1].strip()).parent).parent.mkdir(parents=True, exist_ok=True)
     config_path(app_home).write_text("nonsense: 1\n")
     assert run("gateway", "--legacy-requests")[:2] == (0, "")
-    assert run("acp", "--setup", "--model", "m", "--home", str(app_home))[:2] == (0, "")
+    assert run("acp", "--accept-hooks", "--model", "m", "--home", str(app_home))[:2] == (0, "")
     assert [(name, options) for name, _, options in app.calls] == [
         ("gateway", GatewayOptions(legacy_requests=True)),
-        ("acp", AcpOptions(setup=True)),
+        ("acp", AcpOptions()),
     ]
     assert app.calls[1][1].settings.model.default == "m"
     assert app.calls[1][1].warnings == ("config.yaml: unknown keys are ignored: nonsense",)
 
 
 def test_hermes_acp_is_a_command_of_its_own(app: FakeApp, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.setattr(sys, "argv", ["hermes-acp", "--setup"])
+    monkeypatch.setattr(sys, "argv", ["hermes-acp", "--accept-hooks"])
     with pytest.raises(SystemExit):
         acp_main()
     assert [name for name, _, _ in app.calls] == ["acp"]

@@ -1,0 +1,247 @@
+"""``hermes acp`` as a process: edits, persistence over a kill, ends of every kind; each frame checked by the schema."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from hermes.testing import FakeProvider, Reply, Script
+from tests.support.acp_schema import CheckedConversation
+from tests.support.server_process import ServerProcess, assert_no_children, children_of, server_process
+
+pytestmark = pytest.mark.e2e
+LIMIT = 60
+Frame = dict[str, Any]
+
+
+class Editor:
+    """A client of the process."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        self._checked = CheckedConversation()
+        self._number = 0
+
+    async def start(self, method: str, **params: Any) -> int:
+        self._number += 1
+        frame = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        self._checked.client_sent(frame)
+        await self.server.send(frame)
+        return self._number
+
+    async def notify(self, method: str, **params: Any) -> None:
+        await self.server.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def reply(self, question: Frame, option: str) -> None:
+        outcome = {"outcome": "selected", "optionId": option}
+        await self.server.send({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": outcome}})
+
+    async def answer(self, number: int) -> Any:
+        frame = await self.server.frame(lambda f: f.get("id") == number and "method" not in f)
+        assert "error" not in frame, frame
+        return frame["result"]
+
+    async def call(self, method: str, **params: Any) -> Any:
+        return await self.answer(await self.start(method, **params))
+
+    async def new_session(self, cwd: Path) -> str:
+        session: str = (await self.call("session/new", cwd=str(cwd), mcpServers=[]))["sessionId"]
+        return session
+
+    async def start_prompt(self, session: str, text: str) -> int:
+        return await self.start("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+
+    async def question(self, *, after: int = 0) -> Frame:
+        return await self.server.frame(lambda f: f.get("method") == "session/request_permission", after=after)
+
+    async def update(self, kind: str, *, after: int = 0) -> Frame:
+        found = await self.server.frame(
+            lambda f: f.get("method") == "session/update" and f["params"]["update"]["sessionUpdate"] == kind,
+            after=after,
+        )
+        update: Frame = found["params"]["update"]
+        return update
+
+    def updates(self, kind: str, *, after: int = 0) -> list[Frame]:
+        found = [f["params"]["update"] for f in self.server.frames[after:] if f.get("method") == "session/update"]
+        return [update for update in found if update["sessionUpdate"] == kind]
+
+    def text(self, kind: str, *, after: int = 0) -> str:
+        return "".join(update["content"]["text"] for update in self.updates(kind, after=after))
+
+    def check(self) -> None:
+        """Everything on standard output was a frame the schema allows."""
+        for frame in self.server.frames:
+            self._checked.agent_sent(frame)
+        assert self.server.stray == []
+
+
+@asynccontextmanager
+async def editor(home: Path, environ: Mapping[str, str] | None = None) -> AsyncIterator[Editor]:
+    async with server_process(home, "acp", environ=environ) as server:
+        client = Editor(server)
+        await client.call("initialize", protocolVersion=1, clientCapabilities={})
+        yield client
+        client.check()
+
+
+def model_environment(provider: FakeProvider) -> dict[str, str]:
+    return {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "test-key-0123456789", "HERMES_MODEL": "fake-model"}
+
+
+def tool(name: str, **arguments: Any) -> Reply:
+    return Reply.of({"tool_call": {"name": name, "arguments": arguments}})
+
+
+def said(text: str) -> Reply:
+    return Reply.of({"text": text})
+
+
+async def test_an_edit_is_asked_for_with_its_diff_and_happens_only_with_consent(tmp_path: Path) -> None:
+    script = Script.of(
+        tool("write_file", path="a.txt", content="denied\n"), said("ok"),
+        tool("write_file", path="a.txt", content="allowed\n"), said("ok"),
+        tool("write_file", path="a.txt", content="accepted\n"), said("ok"),
+    )  # fmt: skip
+    work = tmp_path / "work"
+    work.mkdir()
+    file = work / "a.txt"
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider, editor(tmp_path / "home", model_environment(provider)) as client:
+            session = await client.new_session(work)
+            for option, outcome in (("deny", None), ("allow_once", "allowed\n")):
+                start = len(client.server.frames)
+                prompt = await client.start_prompt(session, "write")
+                question = await client.question(after=start)
+                call = question["params"]["toolCall"]
+                announced = (await client.update("tool_call", after=start))["toolCallId"]
+                assert (call["toolCallId"], call["kind"]) == (announced, "edit")
+                assert [o["optionId"] for o in question["params"]["options"]] == ["allow_once", "deny"]
+                assert call["content"][0]["type"] == "diff"
+                assert call["content"][0]["path"] == str(file)
+                assert "oldText" not in call["content"][0]
+                await client.reply(question, option)
+                assert (await client.answer(prompt))["stopReason"] == "end_turn"
+                last = client.updates("tool_call_update", after=start)[-1]
+                assert last["status"] == ("failed" if outcome is None else "completed")
+                assert (file.read_text() if file.exists() else None) == outcome
+            await client.call("session/set_mode", sessionId=session, modeId="accept_edits")
+            start = len(client.server.frames)
+            await client.answer(await client.start_prompt(session, "write"))
+            assert file.read_text() == "accepted\n"
+            assert not any(f.get("method") == "session/request_permission" for f in client.server.frames[start:])
+            diff = client.updates("tool_call_update", after=start)[-1]["content"][0]
+            assert (diff["oldText"], diff["newText"]) == ("allowed\n", "accepted\n")
+
+
+async def test_a_denied_command_does_not_run_and_the_turn_goes_on(tmp_path: Path) -> None:
+    victim = tmp_path / "build"
+    victim.mkdir()
+    script = Script.of(tool("terminal", command=f"rm -rf {victim}"), said("I left it."))
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider, editor(tmp_path / "home", model_environment(provider)) as client:
+            session = await client.new_session(tmp_path)
+            prompt = await client.start_prompt(session, "clean")
+            question = await client.question()
+            assert question["params"]["toolCall"]["rawInput"]["command"] == f"rm -rf {victim}"
+            await client.reply(question, "deny")
+            assert (await client.answer(prompt))["stopReason"] == "end_turn"
+            assert victim.is_dir()
+            assert client.text("agent_message_chunk") == "I left it."
+
+
+async def test_a_session_survives_a_kill_and_is_loaded_by_the_next_process(tmp_path: Path) -> None:
+    script = Script.of(said("one"), said("two"))
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider:
+            environ = model_environment(provider)
+            async with editor(tmp_path / "home", environ) as client:
+                empty = await client.new_session(tmp_path)
+                session = await client.new_session(tmp_path)
+                await client.answer(await client.start_prompt(session, "first"))
+                await client.server.stop(signal.SIGKILL)
+            async with editor(tmp_path / "home", environ) as client:
+                await client.call("session/resume", sessionId=empty, cwd=str(tmp_path))
+                await client.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+                assert client.text("user_message_chunk") == "first"
+                assert client.text("agent_message_chunk") == "one"
+                listed = (await client.call("session/list"))["sessions"]
+                assert [entry["sessionId"] for entry in listed] == [session]
+                await client.answer(await client.start_prompt(session, "second"))
+                assert client.text("agent_message_chunk") == "onetwo"
+
+
+@pytest.mark.parametrize("end", ["input", "SIGTERM", "SIGINT"])
+async def test_every_end_stops_the_turn_its_processes_and_the_agent(end: str, tmp_path: Path) -> None:
+    script = Script.of(tool("terminal", command="sleep 7001 & (setsid sleep 7002 &); sleep 7003"))
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider, editor(tmp_path / "home", model_environment(provider)) as client:
+            session = await client.new_session(tmp_path)
+            prompt = await client.start_prompt(session, "go")
+            await client.update("tool_call")
+            while sum("sleep 700" in line for line in children_of(client.server).values()) < 3:
+                await trio.sleep(0.01)
+            if end == "input":
+                await client.server.close_input()
+            else:
+                client.server.process.send_signal(signal.Signals[end])
+            with trio.fail_after(10):
+                assert await client.server.exit_code() == 0
+            await client.server.wait_until(lambda: client.server.output_ended)
+            assert (await client.answer(prompt))["stopReason"] == "cancelled"
+            await assert_no_children(client.server)
+
+
+async def test_an_input_that_is_closed_at_once_ends_the_agent(tmp_path: Path) -> None:
+    with trio.fail_after(LIMIT):
+        async with server_process(tmp_path / "home", "acp") as server:
+            await server.close_input()
+            assert await server.exit_code() == 0
+            assert server.frames == []
+
+
+async def test_a_cancel_ends_the_processes_and_the_session_goes_on(tmp_path: Path) -> None:
+    script = Script.of(tool("terminal", command="trap '' TERM; sleep 7004 & wait; sleep 7005"), said("again"))
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider, editor(tmp_path / "home", model_environment(provider)) as client:
+            session = await client.new_session(tmp_path)
+            prompt = await client.start_prompt(session, "go")
+            await client.update("tool_call")
+            while not any("sleep 7004" in line for line in children_of(client.server).values()):
+                await trio.sleep(0.01)
+            await client.notify("session/cancel", sessionId=session)
+            assert (await client.answer(prompt))["stopReason"] == "cancelled"
+            await assert_no_children(client.server)
+            assert client.updates("tool_call_update")[-1]["status"] == "failed"
+            await client.answer(await client.start_prompt(session, "and now?"))
+            assert client.text("agent_message_chunk") == "again"
+
+
+async def test_a_client_that_stops_reading_gets_everything_when_it_reads_again(tmp_path: Path) -> None:
+    """The pipe is full while the turn ends: the session is idle all the same, and nothing is lost."""
+    pieces = [f"{number:06d} " + "x" * 400 for number in range(3000)]
+    script = Script.of(Reply.of({"text": pieces}), said("next"))
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider:
+            home = tmp_path / "home"
+            async with editor(home, model_environment(provider)) as client:
+                session = await client.new_session(tmp_path)
+                await client.answer(await client.start_prompt(session, "long"))
+                assert client.text("agent_message_chunk") == "".join(pieces)
+
+
+async def test_large_frames_pass_both_ways(tmp_path: Path) -> None:
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(Script.of(said("y" * 300_000))) as provider:
+            async with editor(tmp_path / "home", model_environment(provider)) as client:
+                session = await client.new_session(tmp_path)
+                resource = {"uri": "file:///big.txt", "text": "z" * (4 << 20)}
+                prompt = [{"type": "text", "text": "read"}, {"type": "resource", "resource": resource}]
+                await client.call("session/prompt", sessionId=session, prompt=prompt)
+                assert client.text("agent_message_chunk") == "y" * 300_000
