@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -69,6 +70,32 @@ def unfinished_turn(rows: Sequence[Row]) -> dict[str, Any] | None:
         "recoverable": bool((surface or {}).get("retryable", True)),
         "error_surface": surface,
     }
+
+
+def lost_delegations(rows: Sequence[Row]) -> list[str]:
+    """Delegations that were dispatched in the background and of whose end nothing is stored (DG-1): with no process
+    that works on them they are lost."""
+    dispatched: dict[str, None] = {}
+    for row in rows:
+        told = (row.display_metadata or {}).get("delegation_id")
+        if row.role == "user" and isinstance(told, str):
+            dispatched.pop(told, None)
+        elif row.role == "tool" and '"delegation_id"' in row.text:
+            delegation_id = _dispatched_in(row.text)
+            if delegation_id is not None:
+                dispatched[delegation_id] = None
+    return list(dispatched)
+
+
+def _dispatched_in(text: str) -> str | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or value.get("status") != "dispatched":
+        return None
+    delegation_id = value.get("delegation_id")
+    return delegation_id if isinstance(delegation_id, str) else None
 
 
 def _printable(char: str) -> bool:

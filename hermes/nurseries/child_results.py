@@ -154,3 +154,14 @@ def notice_prompt(delegation_id: str, children: Sequence[Child]) -> Prompt:
             "subagent_ids": [child.subagent_id for child in children],
         },
     )
+
+
+def lost_prompt(delegation_id: str) -> Prompt:
+    """The notice of a background delegation whose process is gone."""
+    head = f"[delegation {delegation_id} was lost: the server that worked on it has stopped; nothing of it is running]"
+    return Prompt(
+        content=head,
+        source="delegation",
+        display_kind="async_delegation_complete",
+        display_metadata={"display_text": "a background delegation was lost", "delegation_id": delegation_id},
+    )

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from hermes.agent.ports import StoredSession
-from hermes.agent.stored_views import latest_todos, unfinished_turn
+from hermes.agent.stored_views import latest_todos, lost_delegations, unfinished_turn
 from hermes.errors import (
     Draining,
     HermesError,
@@ -24,12 +24,14 @@ from hermes.errors import (
 )
 from hermes.events import ApprovalsCancelled, SessionReclaimed, StatusUpdate
 from hermes.messages import Row
+from hermes.nurseries.child_results import lost_prompt
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.question_log import lost_questions
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.nurseries.settlement import Settlement
+from hermes.nurseries.turn_slot import Submission
 from hermes.outcomes import CancelReason, Cause
 
 log = logging.getLogger(__name__)
@@ -180,6 +182,8 @@ class SessionRegistry:
             return live
         session = self._bring_to_life(stored, rows, is_stored=True)
         session.requests.found_lost(lost)
+        for delegation_id in lost_delegations(rows):
+            session.slot.set_aside(Submission(lost_prompt(delegation_id), "queued"))
         return session
 
     def _bring_to_life(self, stored: StoredSession, rows: Sequence[Row], *, is_stored: bool = False) -> Session:

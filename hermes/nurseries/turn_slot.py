@@ -122,6 +122,11 @@ class TurnSlot:
         """Put a prompt that was accepted before in front: it is never refused."""
         self._queue.appendleft(submission)
 
+    def set_aside(self, submission: Submission) -> None:
+        """Keep a notice until somebody wants a turn; it comes behind that one."""
+        self._later.append(submission)
+        del self._later[: -self._max_queued]
+
     def drop(self, submission: Submission) -> bool:
         """Take one waiting prompt back. False if it is not waiting any more."""
         try:
@@ -137,8 +142,9 @@ class TurnSlot:
         ``keep_notices``: what the server itself has to tell is set aside until the next turn, not lost.
         """
         if keep_notices:
-            self._later += [submission for submission in self._queue if is_notice(submission.prompt)]
-            del self._later[: -self._max_queued]
+            for submission in self._queue:
+                if is_notice(submission.prompt):
+                    self.set_aside(submission)
         dropped = [one for one in (*self._queue, *self._later) if one not in self._later or not keep_notices]
         self._queue.clear()
         if not keep_notices:

@@ -200,7 +200,7 @@ async def test_no_more_children_than_allowed_work_at_once(autojump_clock: trio.a
 
 async def test_pause_depth_and_number_are_refused(autojump_clock: trio.abc.Clock) -> None:
     many = [f"g{number}" for number in range(51)]
-    services, model = make_services(
+    services, _ = make_services(
         model=ModelByTask(ask_for("one"), say("ok"), ask_for(*many), say("ok")), tools=[DELEGATE]
     )
     async with running_tree(services) as tree:
@@ -322,7 +322,7 @@ async def test_an_interrupt_reaches_a_background_delegation_and_no_turn_follows(
         assert (result.status, result.settled) == ("interrupted", True)
         assert "delegation" in [node["kind"] for node in result.stopped]
         assert model.open == 0 and not session.slot.taken and not session.side_work
-        assert list(session.children.walk())[0].status == "interrupted"
+        assert next(iter(session.children.walk())).status == "interrupted"
 
 
 async def test_a_notice_that_an_interrupt_met_comes_behind_the_next_prompt(autojump_clock: trio.abc.Clock) -> None:
@@ -340,3 +340,28 @@ async def test_a_notice_that_an_interrupt_met_comes_behind_the_next_prompt(autoj
             while session.slot.taken:
                 await trio.sleep(1)
         assert [row.text for row in session.rows if row.role == "assistant"][-2:] == ["next", "told"]
+
+
+async def test_a_delegation_whose_server_died_is_told_as_lost_once_behind_the_next_prompt(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    model = ModelByTask(ask_for("one", background=True), say("dispatched"), one=hang())
+    services, _ = make_services(model=model, tools=[DELEGATE])
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await session.submit_nowait(Prompt("go")).wait_turn()
+        assert turn is not None
+        await turn.wait_ended()
+        await tree.registry.close_all(CancelReason(Cause.SHUTDOWN))
+    for expected in (1, 1):
+        later, _ = make_services(store=services.store)
+        async with running_tree(later) as tree:
+            again = await tree.registry.resume(session.key)
+            assert not again.slot.taken
+            again.submit_nowait(Prompt("on"))
+            with trio.fail_after(60):
+                while again.slot.taken:
+                    await trio.sleep(1)
+            notices = [row for row in again.rows if row.display_kind == "async_delegation_complete"]
+            assert len(notices) == expected and "was lost" in notices[0].text
+            await tree.registry.close_all(CancelReason(Cause.SHUTDOWN))
