@@ -10,7 +10,9 @@ from types import MappingProxyType
 import click
 
 # Topic → module with ``markdown() -> str`` and ``schema() -> object``.
-TOPICS: Mapping[str, str] = MappingProxyType({"config": "hermes.cli.config_reference"})
+TOPICS: Mapping[str, str] = MappingProxyType(
+    {"config": "hermes.cli.config_reference", "openapi": "hermes.protocols.http.openapi"}
+)
 
 
 @click.command("schema")

@@ -171,6 +171,7 @@ class Route:
     status: int = 200
     streams: bool = False
     public: bool = False
+    page: bool = False
 
 
 def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:

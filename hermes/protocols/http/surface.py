@@ -22,10 +22,21 @@ from hermes.nurseries.runs import RunRegistry
 from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.channels.http_listener import HttpListener, ListenerLimits, WebSocketHandler
 from hermes.protocols.error_table import HttpError, HttpRefusal, http_error
-from hermes.protocols.http import response_records
+from hermes.protocols.http import openapi, response_records
 from hermes.protocols.http.access import Access
 from hermes.protocols.http.body_guard import BodyGuard, Receive, Refusal, Scope, Send
-from hermes.protocols.http.call import Api, Call, HttpOptions, Reply, Route, Work, error_body, error_reply, principal_of
+from hermes.protocols.http.call import (
+    Api,
+    Call,
+    HttpOptions,
+    Reply,
+    Route,
+    Work,
+    error_body,
+    error_reply,
+    json_reply,
+    principal_of,
+)
 from hermes.protocols.http.metrics import Metrics
 from hermes.protocols.http.routes import ROUTES, UNSUPPORTED
 from hermes.protocols.http.run_wire import run_wire
@@ -58,9 +69,10 @@ class HttpSurface:
         metrics = Metrics(services.clock)
         runs.on_end.append(lambda _run, record: metrics.turn_ended(record))
         principal = principal_of(options.profile, options.key)
-        self.api = Api(tree, options, runs, metrics, routes=ROUTES, principal=principal)
+        routes = (*ROUTES, Route("GET", "/openapi.json", _openapi, "This description", public=True))
+        self.api = Api(tree, options, runs, metrics, routes=routes, principal=principal)
         self.websockets = dict(websockets or {})
-        self._public = tuple((route.method, _pattern(route.path)) for route in ROUTES if route.public)
+        self._public = tuple((route.method, _pattern(route.path)) for route in routes if route.public)
         self._access = Access(
             key=options.key,
             origins=lambda: self.api.server.cors_origins,
@@ -125,6 +137,11 @@ class HttpSurface:
     def _is_public(self, method: str, path: str) -> bool:
         wanted = "GET" if method == "HEAD" else method
         return any(wanted == public and pattern.fullmatch(path) for public, pattern in self._public)
+
+
+async def _openapi(_call: Call) -> Reply:
+    """The description is large: it is built in a thread."""
+    return json_reply(await trio.to_thread.run_sync(openapi.document))
 
 
 def _without_profile(path: str, profile: str) -> str:
