@@ -36,6 +36,7 @@ AsgiApp = Callable[..., Awaitable[None]]
 WebSocketHandler = Callable[[WebSocketRequest], Awaitable[None]]
 
 _ACCEPT_PAUSE: Final = 0.1
+_CLOSE_WITHIN = 1.0
 _TOO_MANY_CONNECTIONS: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 )
@@ -229,6 +230,12 @@ class _ConnectionServer(TCPServer):
         await super()._read_data()
         self._client_has_gone = True
         await self.idle_task.stop()
+
+    async def _close(self) -> None:
+        # An application may be told of the end of its response by a cancellation (Quart-Trio is); this runs in the
+        # task that is cancelled, and without it a connection that was to be closed would stay open.
+        with trio.move_on_after(_CLOSE_WITHIN, shield=True):
+            await super()._close()
 
     async def _idle_timeout(self) -> None:
         if not self._client_has_gone:

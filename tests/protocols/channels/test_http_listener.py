@@ -14,7 +14,7 @@ from hypercorn.typing import ConnectionState
 from quart import request
 from quart_trio import QuartTrio
 
-from hermes.protocols.channels.http_listener import HttpListener, ListenerLimits, open_listeners
+from hermes.protocols.channels.http_listener import HttpListener, ListenerLimits, listening_port, open_listeners
 from hermes.protocols.channels.peek_stream import RequestHead, parse_head
 from hermes.protocols.http.body_guard import BodyGuard, Refusal
 from tests.support.listening import listening, read_answer, small_app
@@ -198,3 +198,33 @@ def test_the_internals_of_hypercorn_that_we_use_are_as_we_know_them() -> None:
     assert ConnectionState({"a": 1})["a"] == 1
     for private in ("_read_data", "_idle_timeout"):
         assert inspect.iscoroutinefunction(getattr(TCPServer, private))
+
+
+async def test_a_connection_that_is_to_be_closed_is_closed_though_the_app_is_cancelled_at_its_last_byte() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        async with trio.open_nursery() as nursery:
+
+            async def answer() -> None:
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                await send({"type": "http.response.body", "body": b"ok", "more_body": False})
+
+            nursery.start_soon(answer)
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            nursery.cancel_scope.cancel()
+
+    limits = ListenerLimits()
+    listeners = await open_listeners("127.0.0.1", 0, limits)
+    async with trio.open_nursery() as nursery:
+        listener = HttpListener(app, limits=limits)
+        await nursery.start(lambda task_status: listener.serve(listeners, task_status=task_status))
+        client = await trio.open_tcp_stream("127.0.0.1", listening_port(listeners))
+        await client.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        received = b""
+        with trio.fail_after(3):
+            async for chunk in client:
+                received += chunk
+        assert received.endswith(b"0\r\n\r\n")
+        nursery.cancel_scope.cancel()
