@@ -159,30 +159,22 @@ async def _leashed(coro: Coroutine[Any, Any, Any], is_cut: Callable[[], bool]) -
     return await _Leash(coro, is_cut)
 
 
-class _Leash:
-    """Drives a coroutine like ``await`` does. Once it is cut, a cancellation ends the task and not the coroutine,
-    which is not asked; its end is ``_task_ended``."""
+class _Leash(Generator[Any, Any, Any]):
+    """Drives a coroutine like ``await`` does. Once it is cut, what is thrown into it ends the task and not the
+    coroutine, which is not asked; its end is ``_task_ended``."""
 
     def __init__(self, coro: Coroutine[Any, Any, Any], is_cut: Callable[[], bool]) -> None:
         self._coro = coro
         self._is_cut = is_cut
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        step: Callable[[], Any] = functools.partial(self._coro.send, None)
-        while True:
-            try:
-                waited_for = step()
-            except StopIteration as end:
-                return end.value
-            step = yield from self._resumed(waited_for)
+        return self
 
-    def _resumed(self, waited_for: Any) -> Generator[Any, Any, Callable[[], Any]]:
-        import asyncio
+    def send(self, value: Any, /) -> Any:
+        return self._coro.send(value)
 
-        try:
-            value = yield waited_for
-        except (asyncio.CancelledError, Exception) as error:
-            if self._is_cut():
-                raise
-            return functools.partial(self._coro.throw, error)
-        return functools.partial(self._coro.send, value)
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any:
+        error: BaseException = kind if value is None else value
+        if self._is_cut():
+            raise error
+        return self._coro.throw(error)

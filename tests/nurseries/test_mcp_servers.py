@@ -103,17 +103,25 @@ async def test_a_reload_ends_what_is_gone_replaces_what_is_different_and_keeps_t
 async def test_reloads_at_the_same_time_are_one_reload_if_it_loaded_what_was_wanted(tmp_path: Path) -> None:
     async with mcp_rig(tmp_path) as rig:
         wanted = setting(hostile(tmp_path, "plain"))
-        answers: list[Reloaded] = []
+        answers: dict[str, Reloaded] = {}
 
-        async def reload(revision_wanted: str | None) -> None:
-            answers.append(await rig.servers.reload(lambda: wanted, wanted=revision_wanted))
+        async def reload(who: str, revision_wanted: str | None) -> None:
+            answers[who] = await rig.servers.reload(lambda: wanted, wanted=revision_wanted)
 
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                for one in (None, None, revision(wanted), "another"):
-                    nursery.start_soon(reload, one)
-        assert sorted(answer.coalesced for answer in answers) == [False, False, True, True]
-        assert {answer.revision for answer in answers} == {revision(wanted)}
+                nursery.start_soon(reload, "first", None)
+                while rig.servers.status() == []:
+                    await trio.sleep(0)
+                for who, revision_wanted in (("any", None), ("same", revision(wanted)), ("other", "another")):
+                    nursery.start_soon(reload, who, revision_wanted)
+        assert {who: answer.coalesced for who, answer in answers.items()} == {
+            "first": False,
+            "any": True,
+            "same": True,
+            "other": False,
+        }
+        assert {answer.revision for answer in answers.values()} == {revision(wanted)}
 
 
 async def test_a_reload_whose_caller_leaves_does_not_hold_the_next_one(tmp_path: Path) -> None:
