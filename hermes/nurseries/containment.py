@@ -165,6 +165,39 @@ async def foreign_nursery(name: str) -> AsyncIterator[trio.Nursery]:
         nursery.cancel_scope.cancel(reason=f"{name} is closing")
 
 
+@asynccontextmanager
+async def running_beside(
+    name: str, fn: Callable[[], Awaitable[object]], *, stop: Callable[[], object], within: float
+) -> AsyncIterator[None]:
+    """Run ``fn()`` beside the block. When the block is left, however, ``stop()`` asks it to end, which it may take
+    ``within`` seconds for; then it is cancelled.
+
+    An error of the block comes out as it is, not in a group: the block belongs to a program that knows no nursery.
+    """
+    ended = trio.Event()
+    raised: list[Exception] = []
+
+    async def run() -> None:
+        try:
+            await fn()
+        finally:
+            ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, name=name)
+        try:
+            yield
+        except Exception as error:
+            raised.append(error)
+        finally:
+            stop()
+            with trio.CancelScope(deadline=trio.current_time() + within, shield=True):
+                await ended.wait()
+            nursery.cancel_scope.cancel(reason=f"{name} is closing")
+    if raised:
+        raise raised[0]
+
+
 async def run_until_one_ends(*tasks: tuple[str, Callable[[], Awaitable[object]]]) -> Crash | None:
     """Run named functions side by side until the first of them ends; the others are cancelled then.
 

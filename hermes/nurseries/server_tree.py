@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from hermes.events import ServerDraining
-from hermes.nurseries.containment import contained
+from hermes.nurseries.containment import contained, running_beside
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
 from hermes.nurseries.session_registry import SessionRegistry
@@ -140,25 +140,18 @@ async def open_tree(services: Services) -> AsyncIterator[ServerTree]:
     Leaving the block stops the server in order, whatever ended the block.
     """
     tree = ServerTree(services)
-    began, ended = trio.Event(), trio.Event()
+    began = trio.Event()
 
     async def host() -> None:
         began.set()
         await tree.sessions_ended.wait()
 
     async def live() -> None:
-        try:
-            await tree.run([("host", host)], signals=False)
-        finally:
-            ended.set()
+        await tree.run([("host", host)], signals=False)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(live, name="embedded server")
-        try:
-            await began.wait()
-            yield tree
-        finally:
-            tree.stop(CancelReason(Cause.SHUTDOWN, "the host is done"))
-            with trio.CancelScope(deadline=trio.current_time() + EMBEDDED_STOP_WITHIN, shield=True):
-                await ended.wait()
-            nursery.cancel_scope.cancel()
+    def stop() -> None:
+        tree.stop(CancelReason(Cause.SHUTDOWN, "the host is done"))
+
+    async with running_beside("embedded server", live, stop=stop, within=EMBEDDED_STOP_WITHIN):
+        await began.wait()
+        yield tree
