@@ -262,6 +262,12 @@ class ChangeNotStored(StoreUnavailable):
     """A rewind, an undo or a branch could not be stored; nothing has changed."""
 
 
+class CommandBlocked(InvalidRequest):
+    """A shell command that this server does not run unasked."""
+
+    default_message = "this command is not run here"
+
+
 class CommandFailed(HermesError):
     """A command could not be run; the message says why."""
 

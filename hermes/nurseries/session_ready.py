@@ -15,6 +15,7 @@ from hermes.nurseries.turn_end import REFUSAL_CODES
 from hermes.nurseries.turn_start import resolve_model
 
 if TYPE_CHECKING:
+    from hermes.agent.ports import ToolSet
     from hermes.nurseries.session import Session
 
 
@@ -40,10 +41,10 @@ async def get_ready(session: Session) -> None:
     session.announce_info()
 
 
-def list_tools(session: Session) -> None:
-    """Names of the session's tools by toolset, for hosts."""
+def session_tool_set(session: Session) -> ToolSet:
+    """The tools that the session's next turn will have."""
     requests = session.requests
-    tools = session.services.build_tools(
+    return session.services.build_tools(
         session,
         allow_clarify=True,
         depth=session.depth,
@@ -51,6 +52,11 @@ def list_tools(session: Session) -> None:
         pinned=session.stored.tool_names,
         extra=session.extra_tools,
     )
+
+
+def list_tools(session: Session) -> None:
+    """Names of the session's tools by toolset, for hosts."""
+    tools = session_tool_set(session)
     toolsets: dict[str, list[str]] = {}
     for name in tools.names():
         tool = tools.find(name)

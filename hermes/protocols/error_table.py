@@ -101,6 +101,7 @@ TABLE: Final[Mapping[type[e.HermesError], Row]] = {
     e.ChangeNotStored: _server(5008, 503, "session_db_unavailable"),
     e.ProviderNotConfigured: _server(SERVER_ERROR, 503, "provider_not_configured", ACP_AUTH_REQUIRED),
     e.ProviderError: Row(SERVER_ERROR, INTERNAL_ERROR, 502, "agent_error", "server_error"),
+    e.CommandBlocked: Row(4005, INVALID_PARAMS, 400, "command_blocked"),
     e.CommandFailed: _server(5030, 500, None),
     e.TurnFailed: _server(SERVER_ERROR, 502, "agent_error"),
 }
@@ -123,6 +124,7 @@ METHOD_CODES: Final[Mapping[str, Mapping[type[e.HermesError], int]]] = {
     "prompt.btw": {e.EmptyText: 4012},
     "process.kill": {e.InvalidParams: 4012},
     "cli.exec": {e.InvalidParams: 4003, e.CommandFailed: 5017, e.Unavailable: 5016},
+    "shell.exec": {e.EmptyText: 4004, e.Unavailable: 5002, e.CommandFailed: 5003},
     "slash.exec": {e.CommandNotFound: 4018},
     "command.dispatch": {e.EmptyText: 4004, e.CommandNotFound: 4018, e.NothingToUndo: 4018, e.InvalidParams: 4004},
     "image.attach": {e.InvalidParams: 4015, e.NotFound: 4016, e.InvalidValue: 4016},

@@ -107,6 +107,7 @@ class GatewayClient:
         """Runtime id of the session that this client made, resumed or activated last."""
         self.columns = 80
         self.pastes = 0
+        self.known_skills: frozenset[str] | None = None
         self.questions = QuestionDesk(self)
         self.tree_watch: PooledTask | None = None
         self._watches: dict[str, Watch] = {}

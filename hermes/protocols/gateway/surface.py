@@ -17,8 +17,12 @@ from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.channels.message_channel import MessageChannel
 from hermes.protocols.error_table import gateway_error, gateway_params_error
 from hermes.protocols.gateway import (
+    methods_attach,
+    methods_commands,
+    methods_config,
     methods_control,
     methods_history,
+    methods_listing,
     methods_live,
     methods_prompt,
     methods_session,
@@ -48,6 +52,10 @@ FAMILIES: Final[tuple[MethodTable[GatewayClient], ...]] = (
     methods_history.methods,
     methods_work.methods,
     methods_spawn_tree.methods,
+    methods_attach.methods,
+    methods_config.methods,
+    methods_listing.methods,
+    methods_commands.methods,
 )
 STDIO_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES)
 WEBSOCKET_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES, methods_live.websocket_methods)

@@ -1,0 +1,144 @@
+"""Configuration, reloads, set-up and models (gateway §8.8, §9.1 to §9.4, §9.8, §9.9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes.errors import HermesError, SessionNotFound
+from hermes.nurseries.command_views import toolsets
+from hermes.nurseries.host_config import KeyRequest, change, mcp_revision, read_key, sections, set_key
+from hermes.nurseries.mcp_servers import CONFIRM_RELOAD, needs_confirmation
+from hermes.nurseries.model_choice import picker
+from hermes.nurseries.session import Session
+from hermes.protocols.gateway import schemas as s
+from hermes.protocols.gateway import schemas_config as c
+from hermes.protocols.gateway.client import GatewayClient
+from hermes.protocols.gateway.shapes import live_info
+from hermes.protocols.rpc.method_table import Awaiting, MethodTable
+
+methods: MethodTable[GatewayClient] = MethodTable()
+
+SESSION_KEYS = frozenset({"model", "fast", "yolo", "reasoning"})
+"""Keys of a session: a stale session id is an error for them (§9.2)."""
+
+
+@methods.method("config.get", c.ConfigGetParams, c.ConfigGetResult)
+def config_get(client: GatewayClient, params: c.ConfigGetParams) -> dict[str, Any]:
+    session = optional_session(client, params.session_id)
+    return read_key(client.server.services, params.key, session, params.cwd)
+
+
+@methods.method("config.set", c.ConfigSetParams, c.ConfigSetResult)
+def config_set(client: GatewayClient, params: c.ConfigSetParams) -> Awaiting[Any]:
+    if params.session_id is not None and params.key in SESSION_KEYS:
+        session: Session | None = client.session(params.session_id)
+    else:
+        session = optional_session(client, params.session_id)
+    request = KeyRequest(params.key, params.value, params.scope, params.confirm_expensive_model)
+
+    async def run() -> dict[str, Any]:
+        result = await set_key(client.server.services, session, request)
+        if session is not None:
+            client.catch_up(session)
+            if params.key == "personality":
+                result["info"] = live_info(session.info())
+        return result
+
+    return Awaiting(run)
+
+
+def optional_session(client: GatewayClient, runtime_id: str | None) -> Session | None:
+    """The session if it is live; a stale or missing id is none."""
+    if not runtime_id:
+        return None
+    try:
+        return client.session(runtime_id)
+    except SessionNotFound:
+        return None
+
+
+@methods.method("config.show", s.EmptyParams, c.ConfigShowResult)
+def config_show(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
+    session = optional_session(client, client.current)
+    names = (lambda: sorted(toolsets(session))) if session is not None else (list)
+    return {"sections": sections(client.server.services, session, names)}
+
+
+# --- reloads ---------------------------------------------------------------------------------------------------------
+
+
+@methods.method("reload.mcp", c.ReloadMcpParams, c.ReloadMcpResult)
+def reload_mcp(client: GatewayClient, params: c.ReloadMcpParams) -> Any:
+    """Reconnects the MCP servers; asks first, because the prompt cache goes (§9.4)."""
+    server = client.server
+    ask = server.settings.approvals.mcp_reload_confirm
+    if needs_confirmation(params.confirm or params.always or None, ask=ask):
+        return {"status": "confirm_required", "message": CONFIRM_RELOAD}
+
+    async def run() -> dict[str, Any]:
+        services = server.services
+        if params.always:
+            await change(services, "approvals.mcp_reload_confirm", False)
+        if services.config is not None:
+            await services.config.reload()
+        if server.tree.mcp is None:
+            return {"status": "reloaded", "loaded_rev": mcp_revision(server.settings)}
+        done = await server.tree.mcp.reload(lambda: server.settings.mcp_servers, wanted=params.rev)
+        for session in server.registry.live():
+            session.announce_info()
+        client.catch_up_all()
+        result: dict[str, Any] = {"status": "reloaded", "loaded_rev": done.revision}
+        if done.coalesced:
+            result["coalesced"] = True
+        return result
+
+    return Awaiting(run)
+
+
+@methods.method("reload.env", s.EmptyParams, c.ReloadEnvResult)
+async def reload_env(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
+    config = client.server.services.config
+    return {"updated": len(await config.reload()) if config is not None else 0}
+
+
+# --- set-up and models -----------------------------------------------------------------------------------------------
+
+
+@methods.method("setup.status", s.EmptyParams, c.SetupStatusResult)
+def setup_status(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
+    """The demonstration can be used, but it is no configured provider (decisions, "demo model")."""
+    models = client.server.services.models
+    try:
+        provider = models.default_provider()
+    except HermesError:
+        return {"provider_configured": False, "ready": False, "inference_provider": "", "profile": "default"}
+    return {
+        "provider_configured": provider != "demo",
+        "ready": True,
+        "inference_provider": provider,
+        "profile": "default",
+    }
+
+
+@methods.method("setup.runtime_check", c.SetupRuntimeCheckParams, c.SetupRuntimeCheckResult)
+async def runtime_check(client: GatewayClient, params: c.SetupRuntimeCheckParams) -> dict[str, Any]:
+    """Whether a turn could start now: a provider with credentials and a model. Sends no prompt."""
+    models = client.server.services.models
+    try:
+        resolved = await models.resolve(None, params.provider)
+        models.provider_for(resolved)
+    except HermesError as error:
+        return {"ok": False, "error": error.message, "provider": params.provider}
+    return {"ok": True, "provider": resolved.provider, "model": resolved.model, "source": resolved.route_source}
+
+
+@methods.method("model.options", c.ModelOptionsParams, c.ModelOptionsResult)
+async def model_options(client: GatewayClient, params: c.ModelOptionsParams) -> dict[str, Any]:
+    """Only the current custom endpoint is asked, unless ``refresh`` (§9.8)."""
+    return await picker(
+        client.server.services,
+        optional_session(client, params.session_id),
+        refresh=params.refresh,
+        include_unconfigured=params.include_unconfigured,
+        explicit_only=params.explicit_only,
+    )
