@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +16,14 @@ import trio
 
 from hermes.testing import FakeProvider, Reply, Script
 from tests.support.acp_schema import CheckedConversation
-from tests.support.server_process import ServerProcess, assert_no_children, children_of, server_process
+from tests.support.server_process import (
+    COMMAND,
+    ServerProcess,
+    assert_no_children,
+    children_of,
+    clean_environment,
+    server_process,
+)
 
 pytestmark = pytest.mark.e2e
 LIMIT = 60
@@ -223,17 +233,69 @@ async def test_a_cancel_ends_the_processes_and_the_session_goes_on(tmp_path: Pat
             assert client.text("agent_message_chunk") == "again"
 
 
-async def test_a_client_that_stops_reading_gets_everything_when_it_reads_again(tmp_path: Path) -> None:
-    """The pipe is full while the turn ends: the session is idle all the same, and nothing is lost."""
-    pieces = [f"{number:06d} " + "x" * 400 for number in range(3000)]
+async def test_a_client_that_stops_reading_loses_nothing_and_the_turn_ends_meanwhile(tmp_path: Path) -> None:
+    """The pipe is full when the turn ends; the session is free all the same, and everything comes when it is read."""
+    # No two alike: an answer that repeats itself is cut by the server.
+    pieces = [hashlib.sha512(str(number).encode()).hexdigest() * 3 + " " for number in range(3000)]
     script = Script.of(Reply.of({"text": pieces}), said("next"))
+    home = tmp_path / "home"
+    home.mkdir()
     with trio.fail_after(LIMIT):
         async with FakeProvider(script) as provider:
-            home = tmp_path / "home"
-            async with editor(home, model_environment(provider)) as client:
-                session = await client.new_session(tmp_path)
-                await client.answer(await client.start_prompt(session, "long"))
-                assert client.text("agent_message_chunk") == "".join(pieces)
+            process = await trio.lowlevel.open_process(
+                [str(COMMAND), "acp"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=clean_environment(home) | model_environment(provider),
+            )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            output = LineReader(process.stdout)
+
+            async def say(number: int, method: str, **params: Any) -> None:
+                frame = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                assert process.stdin is not None
+                await process.stdin.send_all(json.dumps(frame).encode() + b"\n")
+
+            await say(1, "initialize", protocolVersion=1)
+            await say(2, "session/new", cwd=str(tmp_path), mcpServers=[])
+            session = (await output.until(2))[-1]["result"]["sessionId"]
+            await say(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "long"}])
+            await provider.wait_closed(1)
+            await say(4, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "more"}])
+            # Nobody has read the first turn's end, and the second one runs.
+            await provider.wait_closed(2)
+            first = await output.until(3)
+            assert chunks(first) == "".join(pieces)
+            assert first[-1]["result"]["stopReason"] == "end_turn"
+            assert chunks(await output.until(4)) == "next"
+            await process.stdin.aclose()
+            assert await process.wait() == 0
+            await process.stdout.aclose()
+
+
+class LineReader:
+    """Reads frames only when it is asked to."""
+
+    def __init__(self, stream: trio.abc.ReceiveStream) -> None:
+        self._stream = stream
+        self._rest = b""
+        self._lines: list[bytes] = []
+
+    async def until(self, number: int) -> list[Frame]:
+        """The frames up to the answer of this request."""
+        frames: list[Frame] = []
+        while not frames or frames[-1].get("id") != number:
+            while not self._lines:
+                *self._lines, self._rest = (self._rest + await self._stream.receive_some()).split(b"\n")
+            frames.append(json.loads(self._lines.pop(0)))
+        return frames
+
+
+def chunks(frames: list[Frame]) -> str:
+    updates = [frame["params"]["update"] for frame in frames if frame.get("method") == "session/update"]
+    return "".join(u["content"]["text"] for u in updates if u["sessionUpdate"] == "agent_message_chunk")
 
 
 async def test_large_frames_pass_both_ways(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.e2e
 LIMIT = 60
 
 
-class Editor(acp.Client):
-    """Keeps what it is told and answers questions as the test says."""
+class Editor:
+    """The part of a client that the server may call. Keeps what it is told and answers questions as the test says."""
 
     def __init__(self, option: str = "allow_once") -> None:
         self.option = option
@@ -51,7 +51,7 @@ def drive(home: Path, story: Callable[[Any, Editor], Awaitable[None]], *, option
     home.mkdir(parents=True, exist_ok=True)
 
     async def main() -> None:
-        client = Editor(option)
+        client: Any = Editor(option)
         async with (
             asyncio.timeout(LIMIT),
             acp.spawn_agent_process(
