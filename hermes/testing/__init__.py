@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from hermes.testing.fake_provider import FakeProvider
     from hermes.testing.request_log import RequestRecord
     from hermes.testing.script import Conversation, Faults, Reply, Script, ScriptCursor, ScriptError
+    from hermes.testing.scripted_model import ScriptedModel
+    from hermes.testing.scripted_server import FunctionTool, ScriptedServer, prompt, server, until
     from hermes.testing.strict import MalformedHistory, check_request
 
 _HOMES: Final = {
     "Conversation": "script",
     "FakeProvider": "fake_provider",
     "Faults": "script",
+    "FunctionTool": "scripted_server",
     "InScope": "cancel_sweep",
     "MalformedHistory": "strict",
     "Reply": "script",
@@ -32,18 +35,24 @@ _HOMES: Final = {
     "Script": "script",
     "ScriptCursor": "script",
     "ScriptError": "script",
+    "ScriptedModel": "scripted_model",
+    "ScriptedServer": "scripted_server",
     "SweepFailed": "cancel_sweep",
     "SweepReport": "cancel_sweep",
     "SweepRun": "cancel_sweep",
     "cancel_at_every_step": "cancel_sweep",
     "check_request": "strict",
+    "prompt": "scripted_server",
     "run_seeded": "cancel_sweep",
+    "server": "scripted_server",
+    "until": "scripted_server",
 }
 
 __all__ = [
     "Conversation",
     "FakeProvider",
     "Faults",
+    "FunctionTool",
     "InScope",
     "MalformedHistory",
     "Reply",
@@ -51,12 +60,17 @@ __all__ = [
     "Script",
     "ScriptCursor",
     "ScriptError",
+    "ScriptedModel",
+    "ScriptedServer",
     "SweepFailed",
     "SweepReport",
     "SweepRun",
     "cancel_at_every_step",
     "check_request",
+    "prompt",
     "run_seeded",
+    "server",
+    "until",
 ]
 
 
