@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import socket
 import sys
@@ -14,6 +16,7 @@ import trio
 
 from hermes.agent.ports import ToolFailure
 from hermes.messages import Prompt
+from hermes.nurseries import mcp_transport
 from hermes.nurseries.mcp_config import McpServerConfig, revision
 from hermes.nurseries.mcp_servers import (
     McpServers,
@@ -272,6 +275,26 @@ async def test_a_server_over_http_works_is_cancelled_and_comes_back(tmp_path: Pa
         gc.collect()
 
 
+@pytest.mark.filterwarnings("ignore:.*was garbage collected before it had been exhausted.*:ResourceWarning")
+async def test_a_server_over_the_older_sse_works_and_can_be_cancelled(tmp_path: Path) -> None:
+    port = free_port()
+    command, env = specimen_http(tmp_path, port, "sse")
+    config = McpServerConfig("x", "sse", url=f"http://127.0.0.1:{port}/sse", timeout=20.0, connect_timeout=20.0)
+    with trio.fail_after(90):
+        async with mcp_rig(tmp_path, config) as rig:
+            async with open_piped(rig.supervisor, ProcessSpec(command, env, name="sse server")):
+                await wait_listening(port)
+                assert (await rig.call("add", {"a": 1, "b": 2})).content == "3"
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(rig.call, "slow", {"seconds": 600})
+                        await rig.wait_note("slow began")
+                        scope.cancel()
+                await rig.wait_note("slow was cancelled")
+                assert (await rig.call("add", {"a": 2, "b": 2})).content == "4"
+        gc.collect()
+
+
 async def test_servers_can_be_asked_for_before_they_are_held(tmp_path: Path) -> None:
     async with mcp_rig(tmp_path) as rig:
         early = McpServers(rig.servers._host.transport, label="early")
@@ -305,3 +328,27 @@ async def test_the_configured_servers_end_with_the_server_tree(tmp_path: Path) -
     assert told == ["mcp__x__echo", "mcp__x__mute", "mcp__x__die", "mcp__x__rename", "connected"]
     assert services.supervisor.live() == []
     assert len(services.tree) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*was garbage collected before it had been exhausted.*:ResourceWarning")
+async def test_an_answer_over_http_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_transport, "MAX_BODY", 1000)
+
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some(65536)
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
+        with contextlib.suppress(trio.BrokenResourceError):
+            await stream.send_all(head + b" " * 100_000)
+        await stream.aclose()
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            (listener,) = await nursery.start(functools.partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+            port = listener.socket.getsockname()[1]
+            config = McpServerConfig("x", "http", url=f"http://127.0.0.1:{port}/mcp", connect_timeout=10.0)
+            async with mcp_rig(tmp_path, config) as rig:
+                with pytest.raises(ToolFailure, match="MCP server x cannot be used"):
+                    await rig.call("echo")
+                assert "more than 1000 bytes" in rig.servers.status()[0]["error"]
+            nursery.cancel_scope.cancel()
+    gc.collect()

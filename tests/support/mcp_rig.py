@@ -86,11 +86,11 @@ def specimen(home: Path, name: str = "x", **more: Any) -> McpServerConfig:
     return McpServerConfig(name, command=sys.executable, args=(program, "stdio"), env=env, **more)
 
 
-def specimen_http(home: Path, port: int) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The command and the environment of the same server over HTTP."""
+def specimen_http(home: Path, port: int, kind: str = "http") -> tuple[tuple[str, ...], dict[str, str]]:
+    """The command and the environment of the same server over HTTP (or ``sse``)."""
     program = _origin("tests.support.mcp_server_program")
     env = {"PATH": os.defpath, "SPECIMEN_NOTES": str(home / "notes")}
-    return (sys.executable, program, "http", str(port)), env
+    return (sys.executable, program, kind, str(port)), env
 
 
 def _origin(module: str) -> str:

@@ -1,4 +1,4 @@
-"""A tool server made with the official package. Run it with ``stdio``, or ``http PORT``; it is a program of its own."""
+"""A tool server made with the official package. Run it with ``stdio``, ``http PORT`` or ``sse PORT``; it is a program of its own."""
 
 from __future__ import annotations
 
@@ -66,5 +66,7 @@ def refuse() -> str:
 if __name__ == "__main__":
     if sys.argv[1] == "http":
         server.run("streamable-http", port=int(sys.argv[2]))
+    elif sys.argv[1] == "sse":
+        server.run("sse", port=int(sys.argv[2]))
     else:
         server.run("stdio")
