@@ -43,7 +43,7 @@ class ByteSink(Protocol):
 class Outbox(Generic[T]):
     """What is to be sent. ``send`` never waits; ``on_overflow`` is called once when nobody takes things out."""
 
-    def __init__(self, on_overflow: Callable[[], None], limit: int = MAX_WAITING) -> None:
+    def __init__(self, on_overflow: Callable[[], object], limit: int = MAX_WAITING) -> None:
         self._in, self.out = trio.open_memory_channel[T](limit)
         self._on_overflow = on_overflow
         self._closed = False

@@ -1,4 +1,7 @@
-"""A tool server made with the official package. Run it with ``stdio``, ``http PORT`` or ``sse PORT``; it is a program of its own."""
+"""A tool server made with the official package.
+
+A program of its own; run it with ``stdio``, ``http PORT`` or ``sse PORT``.
+"""
 
 from __future__ import annotations
 
