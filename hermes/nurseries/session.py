@@ -106,6 +106,8 @@ class Session:
         self.system_message: str | None = None
         self.last_prompt_tokens = 0
         self.close_on_disconnect = False
+        self.reopens = False
+        """Its client names it by key and its surface loads it again: it may make room although somebody watches."""
         self.parks = False
         """A session of a host that may come back: closed by the registry when it was idle and unwatched for a while."""
         self.detached_at: float | None = None

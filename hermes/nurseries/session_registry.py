@@ -259,7 +259,8 @@ class SessionRegistry:
             self._reclaim(victim, "lru_evict")
 
     def _evictable(self, session: Session) -> bool:
-        return not (session.slot.taken or session.requests.attached or len(session.requests) or session.has_work)
+        watched = session.requests.attached and not session.reopens
+        return not (session.slot.taken or watched or len(session.requests) or session.has_work)
 
     # --- sessions nobody watches (gateway §3.15) ---
 

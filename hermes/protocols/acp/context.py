@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from hermes.errors import Draining, HermesError, ProviderNotConfigured, SessionNotFound
+import trio
+
+from hermes.errors import Draining, HermesError, NotFound, ProviderNotConfigured, SessionNotFound
+from hermes.nurseries import session_options
 from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_registry import SessionRegistry
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.acp import offers
 from hermes.protocols.acp.client_methods import offer_client_tools
+from hermes.protocols.acp.late_prompts import LatePrompts
 from hermes.protocols.acp.schemas import ClientCapabilities
 from hermes.protocols.acp.session_view import SessionView
 from hermes.protocols.acp.updates import update_frame, usage_update
@@ -34,6 +38,7 @@ class AcpContext:
         self.start_mcp = start_mcp
         self.client = ClientCapabilities()
         self.version: int | None = None
+        self.late_prompts = LatePrompts()
         self._views: dict[str, SessionView] = {}
         self._connection: RpcConnection[AcpContext] | None = None
 
@@ -75,27 +80,45 @@ class AcpContext:
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    def find(self, session_id: str) -> Session:
-        """The live session; raises ``SessionNotFound``."""
+    def view(self, session_id: str) -> SessionView | None:
+        """The view of a live session, made if this connection has none; None if the session is not live."""
         session = self.registry.by_key(session_id)
         if session is None:
-            raise SessionNotFound(f"session {session_id} is not open here; load or resume it")
-        return session
-
-    def view(self, session_id: str) -> SessionView:
-        """The view of a live session, made if this connection has none. Raises ``SessionNotFound``."""
-        session = self.find(session_id)
-        view = self._views.get(session_id)
-        if view is None or view.session is not session:
-            view = self.open_view(session)
-            view.start()
+            return None
+        view = self.open_view(session)
+        view.start()
         return view
+
+    async def wait_view(self, session_id: str) -> SessionView:
+        """The same, loading a stored session that is not live: the client need not know that it made room for others.
+
+        Raises ``SessionNotFound``."""
+        live = self.view(session_id)
+        if live is not None:
+            await trio.lowlevel.checkpoint()
+            return live
+        session = await self.load(session_id)
+        session_options.restore_mode(session)
+        view = self.open_view(session)
+        view.start()
+        return view
+
+    async def load(self, session_id: str) -> Session:
+        """The stored session, live and marked as in use again. Raises ``SessionNotFound``."""
+        self.refuse_when_draining()
+        try:
+            session = await self.registry.resume(session_id)
+        except NotFound:
+            raise SessionNotFound(f"there is no session {session_id}") from None
+        await session_options.reopen(session)
+        return session
 
     def open_view(self, session: Session) -> SessionView:
         """A view that does not send anything yet: ``start`` it when the client knows the session's id."""
         known = self._views.get(session.key)
         if known is not None and known.session is session and not known.ended.is_set():
             return known
+        session.reopens = True
         offer_client_tools(session, self.connection, self.client)
         view = self._views[session.key] = SessionView(
             session,

@@ -12,7 +12,8 @@ from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.acp import offers
 from hermes.protocols.acp.content import ReadPrompt, read_prompt
 from hermes.protocols.acp.context import SOURCE, AcpContext
-from hermes.protocols.acp.prompt_end import END_TURN, PROTOCOL_VERSION
+from hermes.protocols.acp.late_prompts import LatePrompt
+from hermes.protocols.acp.prompt_end import CANCELLED, END_TURN, PROTOCOL_VERSION
 from hermes.protocols.acp.schemas import (
     AuthenticateParams,
     ClientCapabilities,
@@ -20,6 +21,7 @@ from hermes.protocols.acp.schemas import (
     SessionPromptParams,
     SessionPromptResult,
 )
+from hermes.protocols.acp.session_view import SessionView
 from hermes.protocols.acp.slash_commands import run_command, slash_command
 from hermes.protocols.rpc.method_table import Awaiting, MethodTable
 
@@ -59,8 +61,16 @@ def authenticate(ctx: AcpContext, params: AuthenticateParams) -> dict[str, Any]:
 @TABLE.method("session/prompt", SessionPromptParams)
 def prompt(ctx: AcpContext, params: SessionPromptParams) -> SessionPromptResult | Awaiting[SessionPromptResult]:
     ctx.refuse_when_draining()
-    view = ctx.view(params.session_id)
     read = read_prompt(params.prompt)
+    view = ctx.view(params.session_id)
+    if view is None:
+        late = ctx.late_prompts.open(params.session_id)
+        return Awaiting(lambda: _late_prompt(ctx, params.session_id, read, late), on_cancel=late.cancel)
+    return _begin(ctx, view, read)
+
+
+def _begin(ctx: AcpContext, view: SessionView, read: ReadPrompt) -> SessionPromptResult | Awaiting[SessionPromptResult]:
+    """Synchronous: what it reserves, the cancel in the next frame finds."""
     if read.is_empty:
         return END_TURN
     command = slash_command(read.command_text)
@@ -73,6 +83,19 @@ def prompt(ctx: AcpContext, params: SessionPromptParams) -> SessionPromptResult 
     ctx.require_credentials()
     pending = view.submit(_prompt(read))
     return Awaiting(pending.wait, on_cancel=pending.cancel)
+
+
+async def _late_prompt(ctx: AcpContext, session_id: str, read: ReadPrompt, late: LatePrompt) -> SessionPromptResult:
+    """A prompt whose session must be loaded first."""
+    try:
+        view = await ctx.wait_view(session_id)
+        outcome = CANCELLED if late.cancelled else _begin(ctx, view, read)
+    finally:
+        ctx.late_prompts.close(late)
+    if not isinstance(outcome, Awaiting):
+        return outcome
+    late.on_cancel = outcome.on_cancel
+    return await outcome.run()
 
 
 def _prompt(read: ReadPrompt) -> Prompt:
@@ -88,7 +111,10 @@ def _prompt(read: ReadPrompt) -> Prompt:
 def cancel(ctx: AcpContext, params: dict[str, Any]) -> None:
     """A notification: nothing it says is an error, and only the named session is touched."""
     session_id = params.get("sessionId")
-    session = ctx.registry.by_key(session_id) if isinstance(session_id, str) else None
+    if not isinstance(session_id, str):
+        return
+    ctx.late_prompts.cancel(session_id)
+    session = ctx.registry.by_key(session_id)
     if session is None:
         logger.debug("cancel of %r: no such session", session_id)
         return

@@ -22,19 +22,19 @@ TABLE: Final[MethodTable[AcpContext]] = MethodTable()
 
 @TABLE.method("session/set_mode", SessionSetModeParams)
 async def set_mode(ctx: AcpContext, params: SessionSetModeParams) -> dict[str, Any]:
-    await session_options.set_mode(ctx.view(params.session_id).session, params.mode_id)
+    await session_options.set_mode((await ctx.wait_view(params.session_id)).session, params.mode_id)
     return {}
 
 
 @TABLE.method("session/set_model", SessionSetModelParams)
 async def set_model(ctx: AcpContext, params: SessionSetModelParams) -> dict[str, Any]:
-    await _switch(ctx.view(params.session_id).session, params.model_id)
+    await _switch((await ctx.wait_view(params.session_id)).session, params.model_id)
     return {}
 
 
 @TABLE.method("session/set_config_option", SessionSetConfigOptionParams, SessionSetConfigOptionResult)
 async def set_config_option(ctx: AcpContext, params: SessionSetConfigOptionParams) -> SessionSetConfigOptionResult:
-    session = ctx.view(params.session_id).session
+    session = (await ctx.wait_view(params.session_id)).session
     value = params.value
     if not isinstance(value, str):
         raise InvalidValue(f"the value of {params.config_id} must be a string")

@@ -108,13 +108,8 @@ async def _kept_if_answered(ctx: AcpContext, session: Session) -> AsyncIterator[
 
 async def _open(ctx: AcpContext, params: SessionLoadParams) -> Session:
     """The stored session, live, in the directory the client says. Raises ``SessionNotFound``."""
-    ctx.refuse_when_draining()
     ctx.require_credentials()
-    try:
-        session = await ctx.registry.resume(params.session_id)
-    except NotFound:
-        raise SessionNotFound(f"there is no session {params.session_id}") from None
-    await session_options.reopen(session)
+    session = await ctx.load(params.session_id)
     await session_options.move(session, params.cwd)
     return session
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from hermes.agent.commands import resolve_command
 from hermes.events import SessionInfo
 from hermes.protocols.acp.schemas import ClientCapabilities
 
@@ -43,6 +44,8 @@ COMMANDS: Final[tuple[tuple[str, str, str | None], ...]] = (
     ("queue", "Run a prompt after the current turn", "the prompt"),
     ("version", "Show the version", None),
 )
+SHARED_COMMANDS: Final = ("title", "status", "usage", "reasoning", "agents", "stop")
+"""Commands of every host that are of use in an editor; described and run where all hosts share them."""
 
 
 def agent_capabilities(*, mcp: bool) -> dict[str, Any]:
@@ -81,10 +84,16 @@ def auth_methods(provider: str | None, client: ClientCapabilities) -> list[dict[
     return methods
 
 
+def command_rows() -> tuple[tuple[str, str, str | None], ...]:
+    """(name, description, hint) of every command."""
+    shared = (resolve_command(name) for name in SHARED_COMMANDS)
+    return (*COMMANDS, *((command.name, command.description, command.args or None) for command in shared))
+
+
 def commands() -> list[dict[str, Any]]:
     return [
         {"name": name, "description": text} | ({"input": {"hint": hint}} if hint else {})
-        for name, text, hint in COMMANDS
+        for name, text, hint in command_rows()
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from hermes import __version__
 from hermes.errors import HermesError
-from hermes.nurseries import model_choice, session_compression, session_options
+from hermes.nurseries import command_runner, model_choice, session_compression, session_options
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_ready import list_tools
 from hermes.protocols.acp import offers
@@ -22,7 +22,7 @@ from hermes.protocols.acp.updates import MESSAGE, message_id
 from hermes.protocols.rpc.method_table import Awaiting
 from hermes.records import dataclass
 
-NAMES: Final = frozenset(name for name, _, _ in offers.COMMANDS)
+NAMES: Final = frozenset((*(name for name, _, _ in offers.COMMANDS), *offers.SHARED_COMMANDS))
 BUSY: Final = "The session is busy: a turn is running. Cancel it, or wait until it has ended."
 
 Answer = str | SessionPromptResult | Awaiting[SessionPromptResult]
@@ -68,8 +68,10 @@ def run_command(ctx: AcpContext, session: Session, command: SlashCommand) -> Ans
             return _say(ctx, session, _context(session))
         case "version":
             return _say(ctx, session, f"Hermes {__version__}")
-        case _:
+        case "help":
             return _say(ctx, session, _help())
+        case _:
+            return Awaiting(lambda: _shared(ctx, session, command))
 
 
 STEERED: Final = "The running turn will read this at its next step."
@@ -86,14 +88,23 @@ def _waiting(ctx: AcpContext, session: Session, work: Callable[[], Awaitable[str
     if session.slot.taken:
         return _say(ctx, session, BUSY)
 
-    async def run() -> SessionPromptResult:
-        try:
-            text = await work()
-        except HermesError as error:
-            text = error.message
-        return _say(ctx, session, text)
+    return Awaiting(lambda: _say_result(ctx, session, work))
 
-    return Awaiting(run)
+
+async def _say_result(ctx: AcpContext, session: Session, work: Callable[[], Awaitable[str]]) -> SessionPromptResult:
+    try:
+        text = await work()
+    except HermesError as error:
+        text = error.message
+    return _say(ctx, session, text)
+
+
+async def _shared(ctx: AcpContext, session: Session, command: SlashCommand) -> SessionPromptResult:
+    async def run() -> str:
+        result = await command_runner.run_command(ctx.tree, session, command.name, command.rest)
+        return result.output or result.notice or result.message or "Done."
+
+    return await _say_result(ctx, session, run)
 
 
 async def _switch(session: Session, line: str) -> str:
@@ -133,5 +144,5 @@ def _context(session: Session) -> str:
 
 
 def _help() -> str:
-    rows = [f"- /{name}{f' {hint}' if hint else ''}: {text}" for name, text, hint in offers.COMMANDS]
+    rows = [f"- /{name}{f' {hint}' if hint else ''}: {text}" for name, text, hint in offers.command_rows()]
     return "\n".join(["Commands:", *rows])

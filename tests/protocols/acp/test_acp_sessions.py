@@ -10,6 +10,7 @@ from hermes.agent.ports import ToolContext, ToolOutput
 from hermes.events import TodoUpdated
 from hermes.messages import FileDiff
 from hermes.outcomes import CancelReason, Cause
+from hermes.settings import LimitSettings, Settings
 from tests.support.acp import AcpClient, acp_client, tool_statuses
 from tests.support.core import PlainTool, call, hang, make_services, say
 
@@ -241,3 +242,34 @@ async def test_unknown_sessions_are_resources_that_were_not_found() -> None:
         for method, params in requests.items():
             answer = await client.request(method, sessionId="nothing", **params)
             assert answer["error"]["code"] == -32002, method
+
+
+async def test_more_sessions_than_may_live_are_opened_and_the_older_ones_still_take_prompts() -> None:
+    settings = Settings(limits=LimitSettings(max_sessions=2))
+    services, model = make_services(say("one"), settings=settings)
+    async with acp_client(services) as client:
+        sessions = [await client.new_session() for _ in range(4)]
+        assert len(client.tree.registry.live()) == 2
+        await client.prompt(sessions[0], "hi")
+        await client.new_session()
+        await client.new_session()
+        assert client.tree.registry.by_key(sessions[0]) is None
+        assert await client.call("session/set_mode", sessionId=sessions[0], modeId="dont_ask") == {}
+        await client.prompt(sessions[0], "again")
+        assert [row.text for row in model.requests[-1].messages] == ["hi", "one", "again"]
+
+
+async def test_a_cancel_finds_the_prompt_whose_session_is_being_loaded() -> None:
+    services, model = make_services(say("one"))
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "hi")
+        await client.call("session/close", sessionId=session)
+        request = client.start_prompt(session, "again")
+        client.notify("session/cancel", sessionId=session)
+        assert (await client.answer(request))["result"]["stopReason"] == "cancelled"
+        await client.call("session/close", sessionId=session)
+        request = client.start_prompt(session, "again")
+        client.notify("$/cancel_request", requestId=request)
+        assert (await client.answer(request))["result"]["stopReason"] == "cancelled"
+        assert len(model.requests) == 1
