@@ -224,7 +224,8 @@ async def test_a_connection_that_is_to_be_closed_is_closed_though_the_app_is_can
         await client.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         received = b""
         with trio.fail_after(3):
-            async for chunk in client:
-                received += chunk
+            async with client:
+                async for chunk in client:
+                    received += chunk
         assert received.endswith(b"0\r\n\r\n")
         nursery.cancel_scope.cancel()
