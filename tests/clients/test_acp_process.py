@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping
@@ -307,3 +308,39 @@ async def test_large_frames_pass_both_ways(tmp_path: Path) -> None:
                 prompt = [{"type": "text", "text": "read"}, {"type": "resource", "resource": resource}]
                 await client.call("session/prompt", sessionId=session, prompt=prompt)
                 assert client.text("agent_message_chunk") == "y" * 300_000
+
+
+async def test_nothing_of_a_stopped_turn_follows_its_answer_wherever_the_stop_falls(tmp_path: Path) -> None:
+    """A tool prints as fast as it can; the stop comes at many instants, the next prompt in the same write."""
+    chance = random.Random(21)
+    noisy = Reply.of(
+        {"text": ["thinking ", "aloud "]},
+        {"tool_call": {"name": "terminal", "arguments": {"command": "while :; do echo line; done"}}},
+    )
+    script = Script.of(*[noisy] * 40)
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider, editor(tmp_path / "home", model_environment(provider)) as client:
+            session = await client.new_session(tmp_path)
+            running = await client.start_prompt(session, "0")
+            for number in range(1, 21):
+                await trio.sleep(chance.random() * 0.15)
+                stop = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}
+                await client.server.send(stop)
+                following = await client.start_prompt(session, str(number))
+                assert (await client.answer(running))["stopReason"] == "cancelled"
+                running = following
+            await client.notify("session/cancel", sessionId=session)
+            await client.answer(running)
+            await assert_no_children(client.server)
+        open_calls: set[str] = set()
+        for frame in client.server.frames:
+            if "result" in frame:
+                # At each answer every announced call is closed, so nothing of that turn is left to be said.
+                assert open_calls == set()
+            update = frame.get("params", {}).get("update", {})
+            if update.get("sessionUpdate") == "tool_call":
+                open_calls.add(update["toolCallId"])
+            elif update.get("status") in ("completed", "failed"):
+                open_calls.remove(update["toolCallId"])
+            elif update.get("sessionUpdate") == "tool_call_update":
+                assert update["toolCallId"] in open_calls
