@@ -43,9 +43,9 @@ class AllowedTools:
         return tuple(name for name in self.tools.names() if self.find(name) is not None)
 
 
-def below(parent: ReasonScope, kind: str, name: str, *, deadline: float, details: Mapping[str, Any]) -> ReasonScope:
+def below(parent: ReasonScope, kind: str, name: str, *, details: Mapping[str, Any]) -> ReasonScope:
     """A node for a child agent: what stops its parent is called so below it."""
-    node = ReasonScope(kind, name, parent, deadline=deadline, details=details)
+    node = ReasonScope(kind, name, parent, details=details)
     node.seen_from_below = _from_parent
     return node
 

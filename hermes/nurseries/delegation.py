@@ -190,22 +190,21 @@ class Delegation:
     async def _run_child(self, child: Child, parent: ReasonScope) -> None:
         room = self._session.children.room
         assert room is not None
-        async with room:
-            timeout = self._settings.child_timeout_seconds
-            node = child.node = below(
-                parent,
-                "subagent",
-                child.goal[:NAME_CHARS],
-                deadline=trio.current_time() + timeout if timeout > 0 else float("inf"),
-                details={"subagent_id": child.subagent_id},
-            )
-            crash: Crash | None = None
-            try:
-                with node:
+        node = child.node = below(
+            parent, "subagent", child.goal[:NAME_CHARS], details={"subagent_id": child.subagent_id}
+        )
+        node.phase = lambda: child.status
+        crash: Crash | None = None
+        try:
+            with node:
+                async with room:
+                    timeout = self._settings.child_timeout_seconds
+                    if timeout > 0:
+                        node.set_deadline(trio.current_time() + timeout)
                     done = await contained(f"subagent {child.subagent_id}", self._play, child, node, log=False)
                     crash = done if isinstance(done, Crash) else None
-            finally:
-                self._end(child, crash)
+        finally:
+            self._end(child, crash)
 
     async def _play(self, child: Child, node: ReasonScope) -> None:
         session, settings = self._session, self._settings
@@ -258,6 +257,9 @@ class Delegation:
                 self._tell(child, "progress", text=text[-PREVIEW_CHARS:])
             case ReasoningAvailable(text=text):
                 self._tell(child, "thinking", text=text[-PREVIEW_CHARS:])
+            case SubagentProgress(kind=kind, payload=payload_below):
+                # A child's child: clients draw the whole tree out of one session's events.
+                self._emit(kind, payload_below)
             case _:
                 return
 
@@ -285,12 +287,13 @@ class Delegation:
         child.agent = child.node = None
 
     def _tell(self, child: Child, kind: str, **facts: Any) -> None:
-        turn_id = None if self._in_background else self._turn.turn_id
-        event = SubagentProgress(turn_id, kind, payload(child, facts))
+        self._emit(kind, payload(child, facts))
+
+    def _emit(self, kind: str, facts: Mapping[str, Any]) -> None:
         if self._in_background:
-            self._session.emit(event)
+            self._session.emit(SubagentProgress(None, kind, facts))
         else:
-            self._turn.emit(event)
+            self._turn.emit(SubagentProgress(self._turn.turn_id, kind, facts))
 
 
 def _end_facts(child: Child) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
 from hermes.errors import CommandFailed, HermesError, SessionBusy, SessionClosing, WorkStopped
-from hermes.nurseries import turn_start
+from hermes.nurseries import turn_lease, turn_start
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.settlement import Settlement
@@ -84,39 +84,22 @@ def _failure(word: str, error: Exception) -> HermesError:
 
 
 async def _with_lease(session: Session, node: ReasonScope, work: Callable[[ReasonScope], Awaitable[T]]) -> T:
-    store, owner = session.services.store, session.services.owner
     ttl = session.services.settings().limits.lease_ttl
     if not session.is_stored:
         return await work(node)
-    version = await store.acquire_lease(session.key, owner, ttl=ttl)
+
+    def lost() -> None:
+        node.cancel(CancelReason(Cause.LEASE_LOST))
+
+    version = await session.services.store.acquire_lease(session.key, session.services.owner, ttl=ttl)
     try:
         if version != session.history_version:
             await turn_start.reload(session)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_keep_lease, session, node, ttl, name="lease")
+            nursery.start_soon(turn_lease.keep, session, ttl, lost, name="lease")
             result = await work(node)
             nursery.cancel_scope.cancel()
         return result
     finally:
         with trio.CancelScope(deadline=trio.current_time() + RELEASE_WITHIN, shield=True):
-            await _release(store, session.key, owner)
-
-
-async def _release(store: Any, key: str, owner: Any) -> None:
-    try:
-        await store.release_lease(key, owner)
-    except HermesError as error:
-        log.warning("cannot release the turn lease of %s: %s", key, error)
-
-
-async def _keep_lease(session: Session, node: ReasonScope, ttl: float) -> None:
-    while True:
-        await trio.sleep(ttl / 3)
-        try:
-            held = await session.services.store.refresh_lease(session.key, session.services.owner, ttl=ttl)
-        except HermesError as error:
-            log.warning("cannot refresh the turn lease of %s: %s", session.key, error)
-            continue
-        if not held:
-            node.cancel(CancelReason(Cause.LEASE_LOST))
-            return
+            await turn_lease.release(session)

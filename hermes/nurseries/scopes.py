@@ -189,6 +189,11 @@ class ReasonScope:
         self.deadline += seconds
         self._scope.deadline = self.deadline
 
+    def set_deadline(self, at: float) -> None:
+        """In Trio's clock; for work that first had to wait for its turn."""
+        self.deadline = at
+        self._scope.deadline = at
+
     def close(self) -> None:
         """Take the node out of the tree. For nodes that never ran; a ``with`` block does it by itself."""
         if self.parent is not None:

@@ -286,6 +286,7 @@ def build_record(session: Session, turn: Turn, ending: Ending) -> TurnRecord:
         warning=progress.warning,
         started_at=turn.started_at or turn.accepted_at,
         ended_at=turn.now(),
+        extras={"children_usage": turn.children_usage} if turn.children_usage.calls else {},
     )
 
 

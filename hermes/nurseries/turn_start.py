@@ -20,6 +20,7 @@ from hermes.agent.turn_setup import TurnSetup
 from hermes.errors import HermesError, NotFound
 from hermes.events import HistoryRewound, SessionTitled
 from hermes.messages import Prompt, Row
+from hermes.nurseries import turn_lease
 from hermes.nurseries.child_agent import AllowedTools
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.turn_settings import loop_settings
@@ -144,21 +145,12 @@ def forget_removed(session: Session) -> None:
 
 async def keep_lease(session: Session, turn: Turn) -> None:
     """Refresh the lease while the turn runs; a lost lease stops the turn (TL-3)."""
-    ttl = turn.settings.limits.lease_ttl
-    ours_until = trio.current_time() + ttl
-    while True:
-        await trio.sleep(ttl / 3)
-        try:
-            held = await session.services.store.refresh_lease(session.key, session.services.owner, ttl=ttl)
-            ours_until = trio.current_time() + ttl
-        except HermesError as error:
-            log.warning("cannot refresh the turn lease of %s: %s", session.key, error)
-            # From here on another process may take it, and we could not know.
-            held = trio.current_time() < ours_until
-        if not held:
-            turn.holds_lease = False
-            turn.cancel(CancelReason(Cause.LEASE_LOST))
-            return
+
+    def lost() -> None:
+        turn.holds_lease = False
+        turn.cancel(CancelReason(Cause.LEASE_LOST))
+
+    await turn_lease.keep(session, turn.settings.limits.lease_ttl, lost)
 
 
 async def resolve_model(session: Session, model: str | None, provider: str | None) -> ResolvedModel:

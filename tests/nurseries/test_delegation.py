@@ -194,8 +194,11 @@ async def test_no_more_children_than_allowed_work_at_once(autojump_clock: trio.a
         assert turn is not None
         await trio.testing.wait_all_tasks_blocked()
         assert model.open == 2
+        [waiting] = [child for child in delegation.list_children(session) if child.status == "queued"]
+        assert delegation.interrupt_child(session, waiting.subagent_id, STOP)
         await turn.wait_ended()
-        assert [one["status"] for one in results_of(session)] == ["completed"] * 3
+        assert sorted(one["status"] for one in results_of(session)) == ["completed", "completed", "interrupted"]
+        assert results_of(session)[waiting.index]["status"] == "interrupted"
 
 
 async def test_pause_depth_and_number_are_refused(autojump_clock: trio.abc.Clock) -> None:
@@ -230,6 +233,28 @@ async def test_children_cannot_delegate_beyond_the_depth(autojump_clock: trio.ab
         await turn.wait_ended()
         result = results_of(session)[0]
         assert (result["summary"], result["tool_trace"][0]["tool"]) == ("alone then", "delegate")
+
+
+async def test_a_childs_child_is_told_in_the_events_of_the_session_above(autojump_clock: trio.abc.Clock) -> None:
+    settings = Settings.model_validate({"delegation": {"max_spawn_depth": 2}})
+    replies = [ask_for("two"), say("passed on")]
+
+    async def child(request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
+        return await replies.pop(0)(request, on_delta)
+
+    model = ModelByTask(ask_for("one"), say("ok"), one=child, two=say("deep"))
+    services, _ = make_services(model=model, tools=[DELEGATE], settings=settings)
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await session.submit_nowait(Prompt("go")).wait_turn()
+        assert turn is not None
+        record = await turn.wait_ended()
+        told = [event.payload for event in events_of(session) if isinstance(event, SubagentProgress)]
+        deep = [payload for payload in told if payload["depth"] == 2]
+        assert [payload["status"] for payload in deep] == ["queued", "running", "completed"]
+        assert {payload["parent_id"] for payload in deep} == {told[0]["subagent_id"]}
+        assert record.extras["children_usage"].calls == 3
+        assert_events_are_well_formed(events_of(session))
 
 
 async def test_what_children_spend_counts_against_the_callers_budget(autojump_clock: trio.abc.Clock) -> None:
