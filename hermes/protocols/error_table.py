@@ -329,6 +329,7 @@ HTTP_CODES: Final[Mapping[str, int]] = {
     "artifact_too_large": 413,
     "artifact_mime_rejected": 415,
     "provider_rate_limited": 429,
+    "artifact_rate_limited": 429,
     "model_options_failed": 500,
     "server_error": 500,
     "agent_incomplete": 502,

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel
 
+from hermes.nurseries.artifacts import Artifacts
+from hermes.nurseries.browser_broker import BrowserBroker
 from hermes.nurseries.run import Run
 from hermes.nurseries.runs import RunRegistry
 from hermes.nurseries.server_tree import ServerTree
@@ -52,6 +54,10 @@ class Api:
     options: HttpOptions
     runs: RunRegistry
     metrics: Metrics
+    browsers: BrowserBroker = field(default_factory=BrowserBroker)
+    artifacts: Artifacts = field(default_factory=Artifacts)
+    mint_ticket: Callable[[], str] | None = None
+    """Makes a ticket for the gateway's WebSocket, where there is one."""
     routes: tuple[Route, ...] = ()
     principal: str = ""
 

@@ -13,6 +13,7 @@ import trio
 from hermes.errors import HermesError
 from hermes.nurseries.run import JOURNAL_EVENTS
 from hermes.protocols.error_table import HttpRefusal
+from hermes.protocols.http import browser_control
 from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply
 from hermes.protocols.http.metrics import CONTENT_TYPE
 
@@ -231,6 +232,7 @@ async def capabilities(call: Call) -> Reply:
         },
         "on_disconnect": {"header": "X-Hermes-On-Disconnect", "values": ["cancel", "continue"]},
         "live_tree": "tree" in named,
+        "browser_extension_control": browser_control.feature(api),
     }
     body = {
         "object": "hermes.api_server.capabilities",
@@ -247,6 +249,14 @@ async def capabilities(call: Call) -> Reply:
         "endpoints": {name: {"method": route.method, "path": route.path} for name, route in named.items()},
     }
     return json_reply(body)
+
+
+async def websocket_ticket(call: Call) -> Reply:
+    """A single-use ticket for the gateway's WebSocket, for browsers that cannot send a header."""
+    await trio.lowlevel.checkpoint()
+    if call.api.mint_ticket is None:
+        raise HttpRefusal("endpoint_not_supported", "this server has no gateway WebSocket")
+    return json_reply({"ticket": call.api.mint_ticket(), "ttl_seconds": 30})
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------

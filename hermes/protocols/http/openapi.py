@@ -22,7 +22,9 @@ def document() -> dict[str, Any]:
     models: set[Any] = (
         {route.body for route in ROUTES} | {route.answer for route in ROUTES} | {ErrorEnvelope, AnyObject}
     )
-    wanted = [(model, "validation") for model in sorted(models - {None}, key=lambda model: str(model.__name__))]
+    wanted: list[Any] = [
+        (model, "validation") for model in sorted(models - {None}, key=lambda model: str(model.__name__))
+    ]
     _, schemas = models_json_schema(wanted, ref_template=REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:

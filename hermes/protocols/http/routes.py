@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hermes.protocols.http import (
+    browser_control,
     catalogue,
     chat_completions,
     pages,
@@ -188,6 +189,29 @@ SESSIONS: tuple[Route, ...] = (
     ),
 )
 
+BROWSER: tuple[Route, ...] = (
+    Route(
+        "POST",
+        browser_control.REGISTER_PATH,
+        browser_control.register,
+        "Register a browser for a session",
+        "browser_control_register",
+        schemas.ControllerBody,
+        schemas.TicketAnswer,
+        201,
+    ),
+    Route("POST", "/v1/artifacts/upload", browser_control.upload, "Hand a file over", "artifact_upload", status=201),
+    Route(
+        "GET",
+        "/v1/artifacts/download/{artifact_id}",
+        browser_control.download,
+        "Take a file, once",
+        "artifact_download",
+        page=True,
+    ),
+    Route("POST", "/api/auth/ws-ticket", catalogue.websocket_ticket, "A ticket for the gateway's WebSocket"),
+)
+
 PAGES: tuple[Route, ...] = (
     Route("GET", "/", pages.console, "The console", public=True, page=True),
     Route("GET", "/static/{name:path}", pages.console_file, "A file of the console", public=True, page=True),
@@ -195,4 +219,4 @@ PAGES: tuple[Route, ...] = (
     Route("GET", "/docs/{name}", pages.docs_file, "A file of the API reference", public=True, page=True),
 )
 
-ROUTES: tuple[Route, ...] = (*SERVER, *OPENAI, *RUNS, *SESSIONS, *PAGES)
+ROUTES: tuple[Route, ...] = (*SERVER, *OPENAI, *RUNS, *SESSIONS, *BROWSER, *PAGES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
@@ -22,7 +22,7 @@ from hermes.nurseries.runs import RunRegistry
 from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.channels.http_listener import HttpListener, ListenerLimits, WebSocketHandler
 from hermes.protocols.error_table import HttpError, HttpRefusal, http_error
-from hermes.protocols.http import openapi, response_records
+from hermes.protocols.http import browser_control, openapi, response_records
 from hermes.protocols.http.access import Access
 from hermes.protocols.http.body_guard import BodyGuard, Receive, Refusal, Scope, Send
 from hermes.protocols.http.call import (
@@ -52,11 +52,17 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 class HttpSurface:
     """One HTTP surface over a server tree.
 
-    Parameters: ``websockets``, handlers by path that share the port (the gateway's).
+    Parameters: ``websockets``, handlers by path that share the port (the gateway's); ``mint_ticket`` makes a ticket for
+    one upgrade there.
     """
 
     def __init__(
-        self, tree: ServerTree, options: HttpOptions, *, websockets: Mapping[str, WebSocketHandler] | None = None
+        self,
+        tree: ServerTree,
+        options: HttpOptions,
+        *,
+        websockets: Mapping[str, WebSocketHandler] | None = None,
+        mint_ticket: Callable[[], str] | None = None,
     ) -> None:
         services = tree.services
         wire = run_wire(services.redact, lambda: bool(services.settings().display.interim_assistant_messages))
@@ -70,8 +76,11 @@ class HttpSurface:
         runs.on_end.append(lambda _run, record: metrics.turn_ended(record))
         principal = principal_of(options.profile, options.key)
         routes = (*ROUTES, Route("GET", "/openapi.json", _openapi, "This description", public=True))
-        self.api = Api(tree, options, runs, metrics, routes=routes, principal=principal)
-        self.websockets = dict(websockets or {})
+        self.api = Api(tree, options, runs, metrics, mint_ticket=mint_ticket, routes=routes, principal=principal)
+        self.websockets = {
+            **(websockets or {}),
+            browser_control.WS_PATH: lambda request: browser_control.serve_controller(self.api, request),
+        }
         self._public = tuple((route.method, _pattern(route.path)) for route in routes if route.public)
         self._access = Access(
             key=options.key,
@@ -135,6 +144,9 @@ class HttpSurface:
         await run_until_one_ends(("http runs", self.api.runs.run), ("http", listen), ("http draining", mark_draining))
 
     def _is_public(self, method: str, path: str) -> bool:
+        if path == browser_control.REGISTER_PATH and not browser_control.enabled(self.api):
+            # What is switched off says so to everybody.
+            return True
         wanted = "GET" if method == "HEAD" else method
         return any(wanted == public and pattern.fullmatch(path) for public, pattern in self._public)
 

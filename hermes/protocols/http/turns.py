@@ -28,6 +28,7 @@ from hermes.nurseries.runs import Admission
 from hermes.nurseries.session import Session
 from hermes.outcomes import TurnRecord
 from hermes.protocols.error_table import HttpRefusal
+from hermes.protocols.http.browser_control import bind_browser
 from hermes.protocols.http.call import Api, Call
 from hermes.records import dataclass
 
@@ -279,6 +280,7 @@ async def start_run(call: Call, admission: Admission, key: str, request: RunRequ
     """
     for _ in range(TRIES):
         session = await open_session(call.api, key, call.principal)
+        bind_browser(call, session)
         try:
             run = admission.start(session, request)
         except SessionClosing:

@@ -55,8 +55,9 @@ async def test_the_key_is_taken_from_nowhere_else() -> None:
         assert (await surface.client.get(f"/v1/models?token={KEY}&key={KEY}", headers=headers)).status_code == 401
 
 
-async def test_every_route_but_health_needs_the_key() -> None:
-    async with http_surface() as surface:
+async def test_every_route_but_health_and_pages_needs_the_key() -> None:
+    settings = Settings.model_validate({"browser": {"extension_control": {"enabled": True}}})
+    async with http_surface(settings=settings) as surface:
         for route in ROUTES:
             path = route.path.replace("{", "").replace("}", "")
             answer = await surface.client.request(route.method, path, headers={"Authorization": ""}, content=b"")

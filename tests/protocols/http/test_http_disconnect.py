@@ -28,6 +28,11 @@ BLOCKING = [
 ]
 
 
+def long_pieces(count: int) -> list[str]:
+    """Much text that never repeats itself, which would be cut."""
+    return [" ".join(f"{number}.{n}" for n in range(6000)) for number in range(count)]
+
+
 def reset(stream: trio.SocketStream) -> None:
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     stream.socket.close()
@@ -159,7 +164,7 @@ async def test_a_prompt_that_waits_is_dropped_with_its_client() -> None:
 
 async def test_a_reader_that_stops_reading_ends_its_stream_and_its_turn() -> None:
     limits = ListenerLimits(write_deadline=0.3)
-    flood = say(*(["x" * 65536] * 200), pause=0.0005)
+    flood = say(*long_pieces(200), pause=0.0005)
     async with http_surface(flood, hang(), limits=limits) as surface:
         stream = await surface.raw("POST", "/v1/chat/completions", {"messages": HI, "stream": True})
         await surface.until(lambda: bool(surface.live_runs()))
@@ -172,7 +177,7 @@ async def test_a_reader_that_stops_reading_ends_its_stream_and_its_turn() -> Non
 
 
 async def test_a_stalled_reader_that_half_closes_is_noticed_although_a_write_is_blocked() -> None:
-    flood = say(*(["x" * 65536] * 4000), pause=0.0005)
+    flood = say(*long_pieces(400), pause=0.002)
     async with http_surface(flood) as surface:
         stream = await surface.raw("POST", "/v1/chat/completions", {"messages": HI, "stream": True})
         await surface.until(lambda: bool(surface.live_runs()))
