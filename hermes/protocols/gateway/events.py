@@ -22,7 +22,8 @@ KEPT_TOOLS: Final = frozenset({"write_file", "patch", "clarify", "delegate_task"
 """Shown even with ``display.tool_progress: off``."""
 
 CANCEL_WORDS: Final = frozenset({"timeout", "interrupted", "resolved", "session_closed", "shutdown"})
-DIFF_LINES: Final = 400
+DIFF_LINES: Final = 300
+ERROR_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,7 @@ def decoded(content: str) -> Any:
 
 def error_text(value: Any, content: str) -> str:
     found = value.get("error") if isinstance(value, dict) else None
-    return str(found) if found else content[:400]
+    return str(found) if found else content[:ERROR_CHARS]
 
 
 def ansi_diff(diff: FileDiff) -> str:

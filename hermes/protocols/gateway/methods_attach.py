@@ -46,10 +46,10 @@ async def image_attach(client: GatewayClient, params: w.PathParams) -> dict[str,
 
 @methods.method("image.attach_bytes", w.ImageAttachBytesParams, w.ImageAttachResult)
 async def image_attach_bytes(client: GatewayClient, params: w.ImageAttachBytesParams) -> dict[str, Any]:
+    session = client.session(params.session_id)
     encoded = params.content_base64 or params.data
     if not encoded:
         raise InvalidParams("content_base64 is required")
-    session = client.session(params.session_id)
     image = await attachments.attach_bytes(session, encoded, params.filename, params.ext)
     return {**image_result(image), "bytes": image.size}
 

@@ -19,7 +19,7 @@ from hermes.protocols.rpc.method_table import Awaiting, MethodTable
 methods: MethodTable[GatewayClient] = MethodTable()
 
 STATUS_WORDS = {"failed": "failed", "timeout": "timeout", "interrupted": "interrupted"}
-PREVIEW_CHARS = 400
+PREVIEW_CHARS = 300
 
 
 # --- side agents -----------------------------------------------------------------------------------------------------

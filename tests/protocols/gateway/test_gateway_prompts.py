@@ -64,7 +64,7 @@ async def test_message_start_has_no_payload(autojump_clock: Any) -> None:
 
 
 async def test_an_interrupt_answers_after_the_last_event_and_the_next_prompt_is_accepted(autojump_clock: Any) -> None:
-    services, model = make_services(hang(), say("second"))
+    services, _ = make_services(hang(), say("second"))
     async with running_tree(services) as tree, connected(tree) as host:
         session_id = await _session(host)
         await host.call("prompt.submit", session_id=session_id, text="first")

@@ -1,0 +1,270 @@
+"""Configuration, models, reloads, and slash commands with their effects."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes.config import load_settings
+from hermes.live_config import LiveConfig
+from hermes.nurseries.services import Services
+from tests.support.core import ScriptedModel, make_services, running_tree, say
+from tests.support.gateway_host import GatewayHost, Refusal, connected
+
+PNG = base64.b64encode(
+    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+    + (640).to_bytes(4, "big")
+    + (480).to_bytes(4, "big")
+    + b"\x08\x02\x00\x00\x00"
+).decode()
+
+
+def configured(home: Path, *replies: Any) -> tuple[Services, ScriptedModel]:
+    """Services whose configuration can be changed, below a home of their own."""
+    services, model = make_services(*replies, home=home)
+    config = LiveConfig(load_settings(environ={}, home=home))
+    return replace(services, config=config, settings=config.current), model
+
+
+async def _talked(host: GatewayHost, *texts: str, **create: Any) -> str:
+    session_id: str = (await host.call("session.create", **create))["session_id"]
+    for text in texts:
+        await host.call("prompt.submit", session_id=session_id, text=text)
+        await host.event("message.complete")
+    return session_id
+
+
+# --- configuration ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("skin", "default"),
+        ("theme", "auto"),
+        ("indicator", "kaomoji"),
+        ("personality", "none"),
+        ("statusbar", "top"),
+        ("density", "off"),
+        ("compact", "off"),
+        ("mouse", "all"),
+        ("fast", "normal"),
+        ("reasoning", "medium"),
+        ("busy", "interrupt"),
+        ("approval_mode", "manual"),
+        ("details_mode", "collapsed"),
+        ("thinking_mode", "collapsed"),
+        ("focus", "off"),
+    ],
+)
+async def test_keys_have_their_defaults(autojump_clock: Any, tmp_path: Path, key: str, value: str) -> None:
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        assert (await host.call("config.get", key=key))["value"] == value
+
+
+async def test_other_readable_keys(autojump_clock: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("model:\n  api_key: very-secret\n")
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        whole = await host.call("config.get", key="full")
+        assert whole["config"]["display"]["busy_input_mode"] == "interrupt"
+        assert "very-secret" not in json.dumps(whole)
+        stamp = await host.call("config.get", key="mtime")
+        assert stamp["mtime"] > 0 and stamp["mcp_rev"]
+        assert (await host.call("config.get", key="provider"))["provider"] == "custom"
+        assert (await host.call("config.get", key="profile"))["home"] == str(tmp_path)
+        assert (await host.call("config.get", key="project", cwd=str(tmp_path)))["cwd"] == str(tmp_path)
+        assert (await host.call("config.get", key="prompt"))["prompt"] == ""
+        shown = await host.call("config.show")
+        assert [section["title"] for section in shown["sections"]] == ["Model", "Agent", "Environment"]
+        with pytest.raises(Refusal) as unknown:
+            await host.call("config.get", key="nonsense")
+        assert unknown.value.code == 4002
+
+
+async def test_setting_keys_changes_the_file_and_refuses_nonsense(tmp_path: Path) -> None:
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        assert (await host.call("config.set", key="busy", value="queue"))["value"] == "queue"
+        assert (await host.call("config.set", key="busy"))["value"] == "queue"
+        assert "busy_input_mode: queue" in (tmp_path / "config.yaml").read_text()
+        for key, value in (("busy", "loudly"), ("nonsense", "x"), ("fast", "warp"), ("cwd", "/no/such/place")):
+            with pytest.raises(Refusal) as refused:
+                await host.call("config.set", key=key, value=value)
+            assert refused.value.code == 4002, key
+        assert (await host.call("config.set", key="verbose"))["value"] == "verbose"
+        focused = await host.call("config.set", key="focus", value="on")
+        assert (focused["value"], focused["tool_progress"]) == ("on", "off")
+        assert (await host.call("config.set", key="details_mode.tools", value="expanded"))["value"] == "expanded"
+        with pytest.raises(Refusal) as sessionless:
+            await host.call("config.set", key="model", value="x")
+        assert sessionless.value.code == 4001
+        for key in ("model", "fast", "yolo", "reasoning"):
+            with pytest.raises(Refusal) as stale:
+                await host.call("config.set", key=key, value="on", session_id="00000000")
+            assert stale.value.code == 4001
+
+
+async def test_choices_of_a_session_are_announced_and_survive_a_resume(tmp_path: Path) -> None:
+    services, _ = configured(tmp_path, say("a"))
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = await _talked(host, "first")
+        key = tree.registry.get(session_id).key
+        mark = len(host.frames)
+        yolo = await host.call("config.set", key="yolo", session_id=session_id)
+        assert (yolo["value"], yolo["scope"]) == ("1", "session")
+        await host.call("config.set", key="reasoning", value="high", session_id=session_id)
+        infos = [f["params"]["payload"] for f in host.frames[mark:] if _type(f) == "session.info"]
+        assert infos[0]["yolo"] is True and infos[-1]["reasoning_effort"] == "high"
+        await host.call("session.close", session_id=session_id)
+        back = await host.call("session.resume", session_id=key)
+        assert (back["info"]["yolo"], back["info"]["reasoning_effort"]) == (True, "high")
+
+
+async def test_set_up_models_and_reloads_answer(autojump_clock: Any, tmp_path: Path) -> None:
+    services, _ = make_services(home=tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        assert (await host.call("setup.status"))["provider_configured"] is True
+        check = await host.call("setup.runtime_check")
+        assert (check["ok"], check["model"]) == (True, "scripted-1")
+        options = await host.call("model.options")
+        assert options["providers"][0]["is_current"] is True
+        asked = await host.call("reload.mcp")
+        assert asked["status"] == "confirm_required" and asked["message"]
+        assert (await host.call("reload.mcp", confirm=True))["status"] == "reloaded"
+        assert await host.call("reload.env") == {"updated": 0}
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+async def test_both_shapes_of_dispatch_switch_the_model(autojump_clock: Any) -> None:
+    services, _ = make_services()
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = await _talked(host)
+        await host.event("session.info")
+        done = await host.call("command.dispatch", command="/model other-1")
+        assert done["type"] == "exec" and done["output"].startswith("model: other-1 (custom)")
+        assert (await host.event("session.info"))["payload"]["model"] == "other-1"
+        named = await host.call("command.dispatch", name="/model", arg="third-1", session_id=session_id)
+        assert named["output"].startswith("model: third-1")
+        set_it = await host.call("config.set", key="model", value="fourth-1", session_id=session_id)
+        assert (set_it["value"], set_it["scope"], set_it["confirm_required"]) == ("fourth-1", "session", False)
+        with pytest.raises(Refusal) as bad:
+            await host.call("config.set", key="model", value="--once --global x", session_id=session_id)
+        assert bad.value.code == 4002
+        with pytest.raises(Refusal) as empty:
+            await host.call("command.dispatch", command="/")
+        assert empty.value.code == 4004
+
+
+async def test_the_catalogue_names_resolve_and_run(tmp_path: Path) -> None:
+    services, _ = configured(tmp_path, *[say("x") for _ in range(60)])
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = await _talked(host, "first", "second", "third")
+        catalogue = await host.call("commands.catalog")
+        assert {"/model", "/help", "/undo"} <= {name for name, _ in catalogue["pairs"]}
+        assert catalogue["canon"]["/reset"] == "/new"
+        resolved = await host.call("command.resolve", name="/RESET")
+        assert resolved["canonical"] == "new"
+        with pytest.raises(Refusal) as unknown:
+            await host.call("command.resolve", name="nonsense")
+        assert unknown.value.code == 4011
+        needs = {"steer": "x", "queue": "list", "bg": "x", "btw": "x", "image": None}
+        for name, _ in catalogue["pairs"]:
+            arg = needs.get(name[1:], "")
+            if arg is not None:
+                result = await host.call("command.dispatch", name=name, arg=arg, session_id=session_id)
+                assert result["type"] in ("exec", "send", "prefill"), name
+
+
+async def test_slash_exec_prints_text_or_gives_a_prompt(autojump_clock: Any) -> None:
+    services, _ = make_services(say("a"))
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = await _talked(host, "first")
+        run = {"session_id": session_id}
+        assert "Session ID" in (await host.call("slash.exec", command="/status", **run))["output"]
+        assert await host.call("slash.exec", command="queue abc", **run) == {"type": "send", "message": "abc"}
+        undone = await host.call("slash.exec", command="/undo", **run)
+        assert (undone["type"], undone["message"]) == ("prefill", "first")
+        unknown = await host.call("slash.exec", command="/nonsense", **run)
+        assert "unknown command" in unknown["output"]
+        with pytest.raises(Refusal) as refused:
+            await host.call("command.dispatch", command="/nonsense", **run)
+        assert refused.value.code == 4018
+
+
+async def test_skills_and_quick_commands_are_commands_too(tmp_path: Path) -> None:
+    skill = tmp_path / "skills" / "tidy"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: Tidy Up\ndescription: Cleans.\n---\nSweep everything.\n")
+    (tmp_path / "config.yaml").write_text(
+        "quick_commands:\n  hi:\n    prompt: Say hello to\n  go:\n    alias: /status\n"
+    )
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = await _talked(host)
+        run = {"session_id": session_id}
+        called = await host.call("command.dispatch", command="/tidy-up the desk", **run)
+        assert (called["type"], called["name"], called["display"]) == ("skill", "Tidy Up", "/tidy-up the desk")
+        assert "Sweep everything." in called["message"] and "the desk" in called["message"]
+        quick = await host.call("command.dispatch", command="/hi Bob", **run)
+        assert quick == {"type": "send", "message": "Say hello to Bob"}
+        assert (await host.call("command.dispatch", command="/go", **run))["target"] == "/status"
+        with pytest.raises(Refusal) as skill_refused:
+            await host.call("slash.exec", command="/tidy-up", **run)
+        assert skill_refused.value.code == 4018
+        catalogue = await host.call("commands.catalog", **run)
+        assert catalogue["skill_count"] == 1 and ["/tidy-up", "Cleans."] in catalogue["pairs"]
+        assert (await host.call("skills.manage"))["skills"] == {"general": ["Tidy Up"]}
+        inspected = await host.call("skills.manage", action="inspect", query="tidy-up")
+        assert inspected["info"]["skill_md_preview"] == "Sweep everything."
+        items = (await host.call("complete.slash", text="/tid", **run))["items"]
+        assert [item["text"] for item in items] == ["tidy-up"]
+        assert (await host.call("skills.reload"))["result"]["total"] == 1
+
+
+async def test_completion_of_commands_and_paths(tmp_path: Path) -> None:
+    (tmp_path / "alpha").mkdir()
+    (tmp_path / "alpine.txt").write_text("x")
+    services, _ = make_services(home=tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        slash = await host.call("complete.slash", text="/bus")
+        assert slash["items"][0]["text"] == "busy" and slash["replace_from"] == 1
+        options = await host.call("complete.slash", text="/busy st")
+        assert [item["text"] for item in options["items"]] == ["steer", "status"] and options["replace_from"] == 6
+        assert (await host.call("complete.slash", text="hello"))["items"] == []
+        paths = await host.call("complete.path", word="./al", cwd=str(tmp_path))
+        assert [item["text"] for item in paths["items"]] == ["./alpha/", "./alpine.txt"]
+        folders = await host.call("complete.path", word="@folder:al", cwd=str(tmp_path))
+        assert [item["text"] for item in folders["items"]] == ["@folder:alpha/"]
+        refs = await host.call("complete.path", word="@")
+        assert "@file:" in [item["text"] for item in refs["items"]]
+
+
+async def test_the_command_line_and_the_shell_run_and_are_guarded(tmp_path: Path) -> None:
+    services, _ = make_services(home=tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        for argv in ([], ["setup"], ["gateway"], ["config", "edit"]):
+            assert (await host.call("cli.exec", argv=argv))["blocked"] is True
+        version = await host.call("cli.exec", argv=["version"])
+        assert (version["blocked"], version["code"]) == (False, 0) and version["output"].strip()
+        for wrong in ("version", [1], None):
+            with pytest.raises(Refusal) as refused:
+                await host.call("cli.exec", argv=wrong)
+            assert refused.value.code == 4003
+        assert (await host.call("shell.exec", command="echo hi; exit 3")) == {"stdout": "hi\n", "stderr": "", "code": 3}
+        for command, code in (("rm -rf /", 4005), ("  ", 4004)):
+            with pytest.raises(Refusal) as guarded:
+                await host.call("shell.exec", command=command)
+            assert guarded.value.code == code
+
+
+def _type(frame: dict[str, Any]) -> str | None:
+    return frame["params"]["type"] if frame.get("method") == "event" else None
