@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 
 from hermes.records import dataclass
 
@@ -16,7 +17,7 @@ class ServeOptions:
     """``allow_remote``: the address may be reachable from other machines. ``report`` shows a line to a person."""
 
     allow_remote: bool = False
-    report: Callable[[str], None] = say_nothing
+    report: Callable[[str], None] = field(default=say_nothing, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

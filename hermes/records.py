@@ -59,7 +59,7 @@ def _declare(declared: type, frozen: bool) -> type:
         made = dataclasses.dataclass(frozen=frozen)(made)
         fresh = {name: made.__dict__[name] for name in made.__dict__ if name not in namespace and name not in names}
         fresh["__hash__"] = made.__dict__.get("__hash__")
-        if "__init__" in record.__dict__ and getattr(record.__init__, "made", False):
+        if getattr(record.__dict__.get("__init__"), "made", False):
             del fresh["__init__"]
         for name, value in fresh.items():
             if name not in ("__dict__", "__weakref__", "__setattr__", "__delattr__"):

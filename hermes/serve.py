@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hermes import __version__
-from hermes.app import EXIT_CANNOT_START, start_tree
 from hermes.config import LoadedSettings, read_server_key
 from hermes.errors import InvalidValue, StoreUnavailable
 from hermes.launch import ServeOptions
@@ -18,6 +17,7 @@ from hermes.protocols.gateway.websocket import websocket_handler
 from hermes.protocols.http.call import HttpOptions
 from hermes.protocols.http.surface import HttpSurface
 from hermes.server_key import ServerKey
+from hermes.start import EXIT_CANNOT_START, start_tree
 
 try:
     import resource

@@ -1,87 +1,40 @@
 """The ``hermes`` command: one small file per subcommand, loaded when it is called.
 
 This folder is the only one that prints. Commands whose standard output belongs to a protocol (``acp``, ``gateway``)
-print for people on standard error only.
+print for people on standard error only. Hosts start these two as often as they like, mostly without any option; then
+they start without the command line's machinery (``stdio_host``).
 """
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from types import MappingProxyType
-
-import click
+from collections.abc import Sequence
 
 from hermes.errors import HermesError
 
-# Name → (module with the command, one line of help). The help stands here so that `hermes --help` loads none of them.
-COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "serve": ("serve", "Serve HTTP, SSE and WebSocket on one port."),
-        "gateway": ("gateway", "Speak gateway JSON-RPC on standard input and output."),
-        "acp": ("acp", "Speak the Agent Client Protocol on standard input and output."),
-        "rpc": ("rpc", "Call a running server's gateway."),
-        "config": ("config_command", "Show, read and change settings."),
-        "schema": ("schema", "Print reference pages and schemas."),
-        "fake-provider": ("fake_provider", "Serve a scripted model for tests."),
-        "version": ("version", "Print the version."),
-    }
-)
-
-MODE_ANSWER = """hermes has no --mode. It speaks three protocols:
-  hermes gateway   gateway JSON-RPC, one object per line on stdin and stdout (over WebSocket: hermes serve, /api/ws)
-  hermes acp       the Agent Client Protocol on stdin and stdout
-  hermes serve     the OpenAI-compatible HTTP API with server-sent events"""
-
-
-class LazyGroup(click.Group):
-    """A group whose commands are imported by name when they are needed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = import_module(f"hermes.cli.{COMMANDS[cmd_name][0]}").command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-@click.command(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--mode", hidden=True)
-@click.option("--version", is_flag=True, help="Print the version.")
-@click.pass_context
-def hermes(ctx: click.Context, mode: str | None, version: bool) -> None:
-    """An agent server: one process, one tree of tasks, and a stop that stops."""
-    if mode is not None:
-        click.echo(MODE_ANSWER, err=True)
-        ctx.exit(2)
-    if version:
-        ctx.invoke(import_module("hermes.cli.version").command)
-        ctx.exit(0)
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+PLAIN = (["gateway"], ["acp"])
+ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 used or configured wrongly, 130 interrupted."""
+    if arguments is None:
+        # Imports make tens of thousands of objects that stay: looking for garbage among them costs a tenth of a start.
+        gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS, 10, 10)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = hermes.main(arguments, prog_name="hermes", standalone_mode=False)
-    except click.ClickException as error:
-        error.show(file=sys.stderr)
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        if given in PLAIN:
+            from hermes.cli.stdio_host import run
+        else:
+            from hermes.cli.root import run
+        code = run(given)
+    except KeyboardInterrupt:
+        code = 130
     except HermesError as error:
-        click.echo(f"hermes: {error.message}", err=True)
-        sys.exit(2)
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.stderr.write(f"hermes: {error.message}\n")
+        code = 2
+    sys.exit(code)
 
 
 def acp_main() -> None:

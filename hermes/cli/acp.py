@@ -55,7 +55,7 @@ def command(
 
 def _check() -> int:
     try:
-        import_module("hermes.app")
+        import_module("hermes.start")
         import_module("hermes.protocols.acp.surface")
     except ImportError as error:
         click.echo(f"hermes acp cannot run: {error}. Reinstall hermes-agent-server.", err=True)

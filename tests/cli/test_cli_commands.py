@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hermes import __version__
-from hermes.cli import COMMANDS, acp_main, main
+from hermes.cli import acp_main, main
+from hermes.cli.root import COMMANDS
 from hermes.config import LoadedSettings, config_path
 from hermes.launch import AcpOptions, GatewayOptions, ServeOptions
 
@@ -55,7 +56,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> FakeApp:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("hermes.cli.options.set_up_logging", lambda *_, **__: None)
+    monkeypatch.setattr("hermes.cli.loading.set_up_logging", lambda *_, **__: None)
 
     def command(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exit_:

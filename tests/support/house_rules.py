@@ -42,6 +42,7 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("cli/", "trio"),
         ("cli/", "prompt_toolkit"),
         ("app.py", "hermes"),
+        ("app.py", "trio"),
         # Start-up: most homes have no file to parse, and the client library is first needed by the first model call.
         ("config_file.py", "ruamel"),
         ("agent/providers/http_stream.py", "httpx2"),

@@ -6,8 +6,7 @@ A stdio connection is the process's owner: when its input ends, so does the serv
 
 from __future__ import annotations
 
-import secrets
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -32,6 +31,7 @@ from hermes.protocols.gateway import (
 )
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.events import WireEvent, event_frame, translate_server
+from hermes.protocols.gateway.ready import new_epoch, ready_payload
 from hermes.protocols.gateway.server import GatewayServer
 from hermes.protocols.rpc.dispatcher import Dialect, RpcConnection
 from hermes.protocols.rpc.method_table import MethodTable
@@ -71,20 +71,20 @@ def dialect(*, is_websocket: bool) -> Dialect:
     return Dialect(map_error=map_error, map_params_error=gateway_params_error, answers_notifications=True)
 
 
-def new_epoch() -> str:
-    """32 hex digits that no other process has: numbers of events are comparable only within one (§1.5)."""
-    return secrets.token_hex(16)
-
-
 async def serve_stdio(
-    tree: ServerTree, channel: MessageChannel, *, legacy_requests: bool, epoch: str | None = None
+    tree: ServerTree, channel: MessageChannel, *, legacy_requests: bool, epoch: str | None = None, greeted: bool = False
 ) -> None:
-    """Serve the host on standard input and output until its input ends or the server stops."""
+    """Serve the host on standard input and output until its input ends or the server stops.
+
+    Parameters: ``greeted``, the host has had its ready frame already (``ready.greet_early``), with this ``epoch``.
+    """
     server = GatewayServer(tree, epoch or new_epoch(), legacy_requests=legacy_requests)
-    await serve_channel(server, channel, is_websocket=False)
+    await serve_channel(server, channel, is_websocket=False, greeted=greeted)
 
 
-async def serve_channel(server: GatewayServer, channel: MessageChannel, *, is_websocket: bool) -> None:
+async def serve_channel(
+    server: GatewayServer, channel: MessageChannel, *, is_websocket: bool, greeted: bool = False
+) -> None:
     """Serve one client to its end."""
     limits = server.settings.limits
     connection: RpcConnection[GatewayClient] = RpcConnection(
@@ -97,7 +97,8 @@ async def serve_channel(server: GatewayServer, channel: MessageChannel, *, is_we
     client = GatewayClient(server, connection, is_websocket=is_websocket)
 
     def greet() -> None:
-        client.send_event(event_frame(ready_event(server, is_websocket=is_websocket), None))
+        if not greeted:
+            client.send_event(event_frame(ready_event(server, is_websocket=is_websocket), None))
         connection.start_companion(lambda: announce(client), name=f"{channel.name} announcements")
         connection.start_companion(lambda: end_with_server(client), name=f"{channel.name} server end")
 
@@ -106,10 +107,7 @@ async def serve_channel(server: GatewayServer, channel: MessageChannel, *, is_we
 
 def ready_event(server: GatewayServer, *, is_websocket: bool) -> WireEvent:
     """The first frame of every connection (§1.5)."""
-    payload: dict[str, Any] = {"skin": server.skin, "change_events": True, "replay_epoch": server.epoch}
-    if is_websocket:
-        payload["heartbeat"] = True
-    return WireEvent("gateway.ready", payload)
+    return WireEvent("gateway.ready", ready_payload(server.epoch, skin=server.skin, is_websocket=is_websocket))
 
 
 async def end_with_server(client: GatewayClient) -> None:

@@ -12,8 +12,9 @@ from itertools import count
 from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.channels.websocket import WebSocketRequest
 from hermes.protocols.gateway.admission import AdmissionConfig, Refused, Tickets, admit
+from hermes.protocols.gateway.ready import new_epoch
 from hermes.protocols.gateway.server import GatewayServer
-from hermes.protocols.gateway.surface import new_epoch, serve_channel
+from hermes.protocols.gateway.surface import serve_channel
 from hermes.records import dataclass
 
 

@@ -1,0 +1,75 @@
+"""The command line with all its options: a group whose commands are loaded when they are called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
+
+import click
+
+# Name → (module with the command, one line of help). The help stands here so that `hermes --help` loads none of them.
+COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "serve": ("serve", "Serve HTTP, SSE and WebSocket on one port."),
+        "gateway": ("gateway", "Speak gateway JSON-RPC on standard input and output."),
+        "acp": ("acp", "Speak the Agent Client Protocol on standard input and output."),
+        "rpc": ("rpc", "Call a running server's gateway."),
+        "config": ("config_command", "Show, read and change settings."),
+        "schema": ("schema", "Print reference pages and schemas."),
+        "fake-provider": ("fake_provider", "Serve a scripted model for tests."),
+        "version": ("version", "Print the version."),
+    }
+)
+
+MODE_ANSWER = """hermes has no --mode. It speaks three protocols:
+  hermes gateway   gateway JSON-RPC, one object per line on stdin and stdout (over WebSocket: hermes serve, /api/ws)
+  hermes acp       the Agent Client Protocol on stdin and stdout
+  hermes serve     the OpenAI-compatible HTTP API with server-sent events"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported by name when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"hermes.cli.{COMMANDS[cmd_name][0]}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--mode", hidden=True)
+@click.option("--version", is_flag=True, help="Print the version.")
+@click.pass_context
+def hermes(ctx: click.Context, mode: str | None, version: bool) -> None:
+    """An agent server: one process, one tree of tasks, and a stop that stops."""
+    if mode is not None:
+        click.echo(MODE_ANSWER, err=True)
+        ctx.exit(2)
+    if version:
+        ctx.invoke(import_module("hermes.cli.version").command)
+        ctx.exit(0)
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; returns the exit code. Raises ``HermesError``."""
+    try:
+        code = hermes.main(arguments, prog_name="hermes", standalone_mode=False)
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        return error.exit_code
+    except click.Abort:
+        return 130
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,65 @@
+"""From settings to a running tree: the store is opened, what a dead server left is swept, the surfaces are served.
+
+Apart from ``app`` so that a host on standard input and output can be greeted before all this is imported.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from hermes.agent.store.sqlite import SqliteStore
+from hermes.composition import build_services
+from hermes.config import LoadedSettings
+from hermes.errors import StoreUnavailable
+from hermes.nurseries.server_tree import ServerTree
+from hermes.protocols.channels.descriptors import StdioDescriptors
+from hermes.protocols.channels.stdio import StdioChannel, open_stdio_streams
+
+log = logging.getLogger(__name__)
+
+DATABASE = "sessions.db"
+EXIT_CANNOT_START = 1
+
+StdioSurface = Callable[[ServerTree, StdioChannel], Awaitable[None]]
+
+
+async def open_store(home: Path) -> SqliteStore:
+    """The home's own database. Raises ``StoreUnavailable`` with a message for people."""
+    return await SqliteStore.open(home / DATABASE)
+
+
+async def start_tree(loaded: LoadedSettings) -> ServerTree:
+    """Everything but the surfaces: the store is open, leftovers of a dead server are gone."""
+    services = build_services(loaded, await open_store(loaded.home))
+    services.supervisor.become_subreaper()
+    services.supervisor.sweep()
+    # Code and tables live as long as the process: the collector need not walk them again and again.
+    gc.freeze()
+    return ServerTree(services)
+
+
+async def serve_stdio(loaded: LoadedSettings, claimed: StdioDescriptors, surface: StdioSurface) -> int:
+    """Serve one peer on standard input and output; returns the exit code."""
+    try:
+        tree = await start_tree(loaded)
+    except StoreUnavailable as error:
+        return cannot_start(error.message)
+    reader, writer = open_stdio_streams(claimed)
+    limits = loaded.settings.limits
+    channel = StdioChannel(reader, writer, max_line=limits.max_frame_bytes, flush_within=limits.flush_grace)
+
+    async def serve() -> None:
+        await surface(tree, channel)
+
+    return await tree.run([("stdio", serve)])
+
+
+def cannot_start(message: str) -> int:
+    """Say why on standard error; returns the exit code."""
+    log.error("%s", message)
+    sys.stderr.write(f"hermes: {message}\n")
+    return EXIT_CANNOT_START
