@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest, ToolContext
-from hermes.errors import Overloaded, SessionBusy, Unavailable, Unsupported
+from hermes.errors import NotFound, Overloaded, SessionBusy, Unavailable, Unsupported
 from hermes.events import SessionEvent, SubagentProgress, TurnStarted
 from hermes.messages import Prompt, TurnLimits
 from hermes.nurseries import delegation
@@ -390,3 +390,29 @@ async def test_a_delegation_whose_server_died_is_told_as_lost_once_behind_the_ne
             notices = [row for row in again.rows if row.display_kind == "async_delegation_complete"]
             assert len(notices) == expected and "was lost" in notices[0].text
             await tree.registry.close_all(CancelReason(Cause.SHUTDOWN))
+
+
+async def test_the_model_can_list_steer_and_stop_its_background_children(autojump_clock: trio.abc.Clock) -> None:
+    model = ModelByTask(ask_for("one", background=True), say("dispatched"), one=say("x", pause=5))
+    services, _ = make_services(model=model, tools=[DELEGATE])
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await session.submit_nowait(Prompt("go")).wait_turn()
+        assert turn is not None
+        await turn.wait_ended()
+        await trio.testing.wait_all_tasks_blocked()
+        [shown] = delegation.control(session, "list", {})["subagents"]
+        subagent_id = shown["subagent_id"]
+        assert (shown["status"], shown["goal"], shown["accepting_steer"]) == ("running", "one", True)
+        steered = delegation.control(session, "steer", {"subagent_id": subagent_id, "message": "be brief"})
+        assert steered["status"] == "queued"
+        assert delegation.control(session, "stop", {"subagent_id": subagent_id})["stopped"]
+        with trio.fail_after(30):
+            while session.side_work or session.slot.taken:
+                await trio.sleep(1)
+        assert not delegation.control(session, "stop", {"subagent_id": subagent_id})["stopped"]
+        late = delegation.control(session, "steer", {"subagent_id": subagent_id, "message": "more"})
+        assert late["status"] == "rejected"
+        with pytest.raises(NotFound):
+            delegation.control(session, "stop", {"subagent_id": "sa-none"})
+        assert "interrupted" in (session.rows[-2].api_content or "")
