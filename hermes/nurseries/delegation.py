@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from hermes.agent.ports import Tool
-from hermes.errors import HermesError, InvalidParams, NotFound, Overloaded, Unavailable, Unsupported
+from hermes.errors import HermesError, InvalidParams, Overloaded, Unavailable, Unsupported
 from hermes.events import (
     InterimText,
     ReasoningAvailable,
@@ -27,16 +27,14 @@ from hermes.events import (
 from hermes.messages import Prompt, TurnLimits
 from hermes.nurseries.background import SideWork
 from hermes.nurseries.child_agent import ChildAgent, below
+from hermes.nurseries.child_control import control
 from hermes.nurseries.child_results import child_result, notice_prompt, payload
 from hermes.nurseries.children import Child
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.scopes import ReasonScope
-from hermes.outcomes import CancelReason, Cause
 
 if TYPE_CHECKING:
-    from hermes.nurseries.services import Services
     from hermes.nurseries.session import Session
-    from hermes.nurseries.session_registry import SessionRegistry
     from hermes.nurseries.turn import Turn
 
 log = logging.getLogger(__name__)
@@ -343,77 +341,3 @@ def _task_text(task: Mapping[str, Any], goal: str) -> str:
         schema = json.dumps(task["output_schema"], ensure_ascii=False)
         parts.append(f"Your last message must be one JSON object, and nothing else, that fits this schema:\n{schema}")
     return "\n\n".join(parts)
-
-
-# --- what people and the model may do to children --------------------------------------------------------------------
-
-
-def control(session: Session, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """``list``, ``steer`` and ``stop`` of the delegate tool. Raises ``NotFound`` or ``InvalidParams``."""
-    if action == "list":
-        return {"subagents": [describe(child) for child in session.children.walk()]}
-    subagent_id = str(request.get("subagent_id") or "")
-    child = session.children.find(subagent_id)
-    if child is None:
-        raise NotFound(f"no child agent {subagent_id}")
-    if action == "stop":
-        stopped = child.cancel(CancelReason(Cause.NODE_CANCEL, "stopped by the agent that started it"))
-        return {"subagent_id": subagent_id, "stopped": stopped}
-    message = str(request.get("message") or "").strip()
-    if not message:
-        raise InvalidParams("steer needs a message")
-    return {"subagent_id": subagent_id, "status": "queued" if child.steer(message) else "rejected"}
-
-
-def describe(child: Child) -> dict[str, Any]:
-    """One child for ``subagent.list`` and ``delegation.status`` (gateway §9.5)."""
-    shape: dict[str, Any] = {
-        "subagent_id": child.subagent_id,
-        "parent_id": child.parent_id,
-        "depth": child.depth,
-        "goal": child.goal,
-        "delegation_id": child.delegation_id,
-        "model": child.model,
-        "started_at": child.started_at,
-        "status": child.status,
-        "tool_count": child.tool_count,
-        "last_tool": child.last_tool,
-        "accepting_steer": child.accepting_steer,
-    }
-    return {name: value for name, value in shape.items() if value is not None}
-
-
-def list_children(session: Session) -> list[Child]:
-    """All children of a session and theirs, oldest first."""
-    return list(session.children.walk())
-
-
-def interrupt_child(session: Session, subagent_id: str, reason: CancelReason) -> bool:
-    """Stop one child; its siblings and its parent go on. False if there is no such child or it has ended."""
-    child = session.children.find(subagent_id)
-    return child is not None and child.cancel(reason)
-
-
-def steer_child(session: Session, subagent_id: str, text: str) -> bool:
-    """Text for one child. False: it takes none. Raises ``NotFound``."""
-    child = session.children.find(subagent_id)
-    if child is None:
-        raise NotFound(f"no subagent {subagent_id}")
-    return child.steer(text)
-
-
-def tail_child(session: Session, subagent_id: str) -> tuple[str, bool] | None:
-    """The newest of what a child has said, at most 16 KiB, and whether more came before; None if there is none."""
-    child = session.children.find(subagent_id)
-    return None if child is None else child.tail()
-
-
-def active_children(registry: SessionRegistry) -> list[tuple[Session, Child]]:
-    """Everybody who works now, with the session that it works for."""
-    return [(session, child) for session in registry.live() for child in session.children.live()]
-
-
-def pause(services: Services, paused: bool) -> bool:
-    """While paused, no new child is started anywhere in this server."""
-    services.delegation.paused = paused
-    return paused

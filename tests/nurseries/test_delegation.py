@@ -13,7 +13,7 @@ from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest, ToolConte
 from hermes.errors import NotFound, Overloaded, SessionBusy, Unavailable, Unsupported
 from hermes.events import SessionEvent, SubagentProgress, TurnStarted
 from hermes.messages import Prompt, TurnLimits
-from hermes.nurseries import delegation
+from hermes.nurseries.child_control import control
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
 from hermes.settings import Settings
@@ -163,9 +163,9 @@ async def test_a_stop_of_one_child_leaves_its_sibling_and_its_parent_alone(autoj
         turn = await session.submit_nowait(Prompt("go")).wait_turn()
         assert turn is not None
         await trio.testing.wait_all_tasks_blocked()
-        first = delegation.list_children(session)[0]
-        assert delegation.interrupt_child(session, first.subagent_id, CancelReason(Cause.NODE_CANCEL, "no"))
-        assert not delegation.interrupt_child(session, "sa-unknown", STOP)
+        first = next(iter(session.children.walk()))
+        assert first.cancel(CancelReason(Cause.NODE_CANCEL, "no"))
+        assert session.children.find("sa-unknown") is None
         assert (await turn.wait_ended()).text == "ok"
         assert [one["status"] for one in results_of(session)] == ["interrupted", "completed"]
 
@@ -194,8 +194,8 @@ async def test_no_more_children_than_allowed_work_at_once(autojump_clock: trio.a
         assert turn is not None
         await trio.testing.wait_all_tasks_blocked()
         assert model.open == 2
-        [waiting] = [child for child in delegation.list_children(session) if child.status == "queued"]
-        assert delegation.interrupt_child(session, waiting.subagent_id, STOP)
+        [waiting] = [child for child in list(session.children.walk()) if child.status == "queued"]
+        assert waiting.cancel(STOP)
         await turn.wait_ended()
         assert sorted(one["status"] for one in results_of(session)) == ["completed", "completed", "interrupted"]
         assert results_of(session)[waiting.index]["status"] == "interrupted"
@@ -208,15 +208,15 @@ async def test_pause_depth_and_number_are_refused(autojump_clock: trio.abc.Clock
     )
     async with running_tree(services) as tree:
         session = tree.registry.create(source="test", cwd="/")
-        delegation.pause(services, True)
+        services.delegation.paused = True
         for expected in ("refused: delegation is paused", "refused: at most 50"):
             turn = await session.submit_nowait(Prompt("go")).wait_turn()
             assert turn is not None
             await turn.wait_ended()
             row = [row for row in session.rows if row.role == "tool"][-1]
             assert row.text.startswith(expected)
-            delegation.pause(services, False)
-        assert not delegation.active_children(tree.registry)
+            services.delegation.paused = False
+        assert not session.children.live()
 
 
 async def test_children_cannot_delegate_beyond_the_depth(autojump_clock: trio.abc.Clock) -> None:
@@ -282,15 +282,15 @@ async def test_a_live_child_is_found_by_its_key_and_takes_no_other_prompt(autoju
         turn = await session.submit_nowait(Prompt("go")).wait_turn()
         assert turn is not None
         await trio.testing.wait_all_tasks_blocked()
-        child = delegation.list_children(session)[0]
+        child = next(iter(session.children.walk()))
         assert child.session_key is not None and child.agent is not None
         opened = await tree.registry.resume(child.session_key)
         assert opened is child.agent.session and tree.registry.get(opened.runtime_id) is opened
         assert tree.registry.live() == [session]
         with pytest.raises(SessionBusy):
             opened.submit_nowait(Prompt("me too"))
-        assert delegation.steer_child(session, child.subagent_id, "be brief")
-        assert delegation.tail_child(session, child.subagent_id) == ("", False)
+        assert child.steer("be brief")
+        assert child.tail() == ("", False)
         await turn.wait_ended()
         assert results_of(session)[0]["missed_steer"] == "be brief"
         again = await tree.registry.resume(child.session_key)
@@ -401,18 +401,18 @@ async def test_the_model_can_list_steer_and_stop_its_background_children(autojum
         assert turn is not None
         await turn.wait_ended()
         await trio.testing.wait_all_tasks_blocked()
-        [shown] = delegation.control(session, "list", {})["subagents"]
+        [shown] = control(session, "list", {})["subagents"]
         subagent_id = shown["subagent_id"]
         assert (shown["status"], shown["goal"], shown["accepting_steer"]) == ("running", "one", True)
-        steered = delegation.control(session, "steer", {"subagent_id": subagent_id, "message": "be brief"})
+        steered = control(session, "steer", {"subagent_id": subagent_id, "message": "be brief"})
         assert steered["status"] == "queued"
-        assert delegation.control(session, "stop", {"subagent_id": subagent_id})["stopped"]
+        assert control(session, "stop", {"subagent_id": subagent_id})["stopped"]
         with trio.fail_after(30):
             while session.side_work or session.slot.taken:
                 await trio.sleep(1)
-        assert not delegation.control(session, "stop", {"subagent_id": subagent_id})["stopped"]
-        late = delegation.control(session, "steer", {"subagent_id": subagent_id, "message": "more"})
+        assert not control(session, "stop", {"subagent_id": subagent_id})["stopped"]
+        late = control(session, "steer", {"subagent_id": subagent_id, "message": "more"})
         assert late["status"] == "rejected"
         with pytest.raises(NotFound):
-            delegation.control(session, "stop", {"subagent_id": "sa-none"})
+            control(session, "stop", {"subagent_id": "sa-none"})
         assert "interrupted" in (session.rows[-2].api_content or "")
