@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from hermes.events import ApprovalsCancelled
 from hermes.outcomes import CancelReason
 from hermes.records import dataclass
 
@@ -44,7 +45,10 @@ class Interrupt:
         self.stopped = tuple(_shown(node) for node in nodes)
         self.dropped = session.drop_queue(keep_notices=True)
         if turn is not None:
+            approvals = session.requests.open_requests(method="approval", turn_id=turn.turn_id)
             turn.cancel(reason)
+            if approvals:
+                _tell_cancelled(session, [one.approval_id or one.request_id for one in approvals])
         for work in self._others:
             work.node.request_cancel(reason)
 
@@ -63,6 +67,13 @@ class Interrupt:
         return InterruptResult(
             "interrupted", settled, self.stopped, dropped, record.pending_steer if record is not None else None
         )
+
+
+def _tell_cancelled(session: Session, request_ids: list[str]) -> None:
+    """Whoever shows approvals anywhere hears that these need no answer any more (gateway §4.6)."""
+    session.services.announce.append(
+        ApprovalsCancelled(session.runtime_id, session.key, "interrupted", tuple(request_ids))
+    )
 
 
 def _shown(node: ReasonScope) -> dict[str, Any]:

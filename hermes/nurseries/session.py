@@ -341,6 +341,9 @@ class Session:
         turn = self.slot.turn
         plain = isinstance(prompt.content, str) and bool(prompt.content.strip()) and prompt.api_content is None
         if turn is not None and plain and policy is not BusyPolicy.QUEUE:
+            if turn.submissions and prompt.text == turn.prompt.text and prompt.source == turn.prompt.source:
+                # Sent again, by a host that had no answer yet: accepted once (gateway §4.2).
+                return turn.submissions[0]
             if policy is BusyPolicy.REDIRECT and turn.redirect(prompt.text.strip()):
                 return _given(prompt, "redirected")
             if (policy is BusyPolicy.STEER or turn.in_tools) and turn.steer(prompt.text.strip()):

@@ -261,3 +261,13 @@ async def test_what_piles_up_behind_a_client_is_merged_and_stays_in_order(autoju
 
 def _type(frame: dict[str, Any]) -> str | None:
     return frame["params"]["type"] if frame.get("method") == "event" else None
+
+
+async def test_the_same_prompt_sent_twice_is_accepted_once(autojump_clock: Any) -> None:
+    services, model = make_services(hang())
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = await _session(host)
+        first = await host.call("prompt.submit", session_id=session_id, text="go")
+        again = await host.call("prompt.submit", session_id=session_id, text="go")
+        assert first == again == {"status": "streaming", "user_row_id": 1}
+        assert len(model.requests) == 1

@@ -268,3 +268,19 @@ async def test_an_older_approval_on_a_legacy_process_comes_in_both_dialects(auto
         assert await host.call("approval.respond", session_id=session_id, choice="session") == {"resolved": 1}
         await host.event("message.complete")
         assert "'choice': 'session'" in _tool_result(host)
+
+
+async def test_an_interrupted_approval_is_announced_to_everybody(autojump_clock: Any) -> None:
+    async with running_tree(_services()) as tree, connected(tree) as host, connected(tree, name="other") as other:
+        session_id = await _asked(host)
+        question = await host.question("approval")
+        await host.call("session.interrupt", session_id=session_id)
+        announced = await other.event("approval.cancelled")
+        assert announced["session_id"] == ""
+        assert announced["payload"] == {
+            "session_id": session_id,
+            "stored_session_id": tree.registry.get(session_id).key,
+            "reason": "interrupted",
+            "cancelled_count": 1,
+            "request_ids": [question["params"]["request_id"]],
+        }
