@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import trio
 
-from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest, ToolContext
-from hermes.errors import NotFound, Overloaded, SessionBusy, Unavailable, Unsupported
+from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest
+from hermes.errors import NotFound, SessionBusy
 from hermes.events import SessionEvent, SubagentProgress, TurnStarted
 from hermes.messages import Prompt, TurnLimits
 from hermes.nurseries.child_control import control
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
 from hermes.settings import Settings
+from tests.support.child_agents import DELEGATE, ModelByTask, ask_for
 from tests.support.core import (
-    PlainTool,
     Reply,
-    ScriptedModel,
     call,
     events_of,
     hang,
@@ -31,42 +30,6 @@ from tests.support.core import (
 from tests.support.invariants import assert_events_are_well_formed, assert_history_is_whole
 
 STOP = CancelReason(Cause.USER_INTERRUPT, "enough")
-
-
-class ModelByTask(ScriptedModel):
-    """Answers a child by its goal, everybody else in order."""
-
-    def __init__(self, *replies: Reply, **children: Reply) -> None:
-        super().__init__(*replies)
-        self.children = children
-
-    async def call(self, request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
-        goal = request.messages[0].text.split("\n")[0].split(" ")[0]
-        reply = self.children.get(goal)
-        if reply is None:
-            return await super().call(request, on_delta)
-        self.requests.append(request)
-        self.open += 1
-        try:
-            return await reply(request, on_delta)
-        finally:
-            self.open -= 1
-
-
-async def _delegate(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
-    try:
-        done = await ctx.delegate(arguments["tasks"], background=bool(arguments.get("background")))
-    except (Unavailable, Unsupported, Overloaded) as error:
-        return f"refused: {error.message}"
-    return json.dumps(done)
-
-
-DELEGATE = PlainTool("delegate", _delegate)
-
-
-def ask_for(*goals: str, background: bool = False, **task: Any) -> Reply:
-    tasks = [{"goal": goal, **task} for goal in goals]
-    return say("", calls=[call("delegate", tasks=tasks, background=background)])
 
 
 def progress(events: Sequence[SessionEvent], index: int = 0) -> list[str]:

@@ -21,7 +21,7 @@ from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
 from hermes.testing import SweepRun, cancel_at_every_step
-from tests.nurseries.test_delegation import DELEGATE, ModelByTask, ask_for
+from tests.support.child_agents import DELEGATE, ModelByTask, ask_for
 from tests.support.core import Reply, call, make_services, running_tree, say
 from tests.support.invariants import assert_events_are_well_formed, assert_history_is_whole
 
