@@ -27,7 +27,7 @@ SOURCE = "acp"
 class McpStarter(Protocol):
     """Connects the servers a client wants for a session; starts the work and returns."""
 
-    def __call__(self, session: Session, servers: tuple[dict[str, Any], ...]) -> None: ...
+    def __call__(self, session: Session, servers: tuple[dict[str, Any], ...], /) -> None: ...
 
 
 class AcpContext:

@@ -54,6 +54,7 @@ _NOTICE_LEVELS: Final[Mapping[str, str]] = {"warn": "warning", "warning": "warni
 _IDS: Final = uuid.UUID("6f1c0c0e-2f43-5d0e-9d6c-6b1d0a5c9b11")
 
 
+@lru_cache(maxsize=64)
 def message_id(*parts: object) -> str:
     """The id of a message: the same for the same parts, never that of another message."""
     return str(uuid.uuid5(_IDS, "\0".join(map(str, parts))))

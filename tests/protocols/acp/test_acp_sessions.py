@@ -6,10 +6,14 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from hermes.agent.ports import ToolContext, ToolOutput
+import trio
+
+from hermes.agent.ports import DeltaKind, ToolContext, ToolOutput
 from hermes.events import TodoUpdated
-from hermes.messages import FileDiff
+from hermes.messages import FileDiff, Prompt
+from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
+from hermes.protocols.acp.updates import MESSAGE, USER
 from hermes.settings import LimitSettings, Settings
 from tests.support.acp import AcpClient, acp_client, tool_statuses
 from tests.support.core import PlainTool, call, hang, make_services, say
@@ -273,3 +277,31 @@ async def test_a_cancel_finds_the_prompt_whose_session_is_being_loaded() -> None
         client.notify("$/cancel_request", requestId=request)
         assert (await client.answer(request))["result"]["stopReason"] == "cancelled"
         assert len(model.requests) == 1
+
+
+async def test_load_shows_the_running_turn_of_a_session_that_another_host_started() -> None:
+    async def reply(request: Any, on_delta: Any) -> Any:
+        on_delta(DeltaKind.TEXT, "unfinished")
+        return await hang()(request, on_delta)
+
+    services, model = make_services(say("one"), reply)
+    async with acp_client(services) as client:
+        session = client.tree.registry.create(source="gateway", cwd="/tmp")
+        await first_turn(session)
+        session.submit_nowait(Prompt("second"))
+        with trio.fail_after(10):
+            while not model.open:
+                await trio.testing.wait_all_tasks_blocked()
+        request = client.start("session/load", sessionId=session.key, cwd="/tmp", mcpServers=[])
+        await client.answer(request)
+        await client.frame(lambda frame: "unfinished" in str(frame))
+        shown = [(u["sessionUpdate"], u["content"]["text"]) for u in client.updates(USER, MESSAGE)]
+        assert shown == [(USER, "first"), (MESSAGE, "one"), (USER, "second"), (MESSAGE, "unfinished")]
+        client.notify("session/cancel", sessionId=session.key)
+
+
+async def first_turn(session: Session) -> str:
+    turn = await session.submit_nowait(Prompt("first")).wait_turn()
+    assert turn is not None
+    await turn.wait_ended()
+    return session.key
