@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from hermes.records import dataclass
@@ -68,9 +67,13 @@ def set_up_logging(options: LogOptions, redact: Redact = lambda text: text, *, s
     formatter: logging.Formatter = JsonFormatter(redact) if options.json else TextFormatter(redact)
     handlers: list[logging.Handler]
     if options.to_files:
+        from hermes.log_files import private_file
+
         options.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        everything = _private_file(options, "agent.log")
-        errors = _private_file(options, "errors.log")
+        everything, errors = (
+            private_file(options.directory / name, max_bytes=options.max_bytes, backups=options.backups)
+            for name in ("agent.log", "errors.log")
+        )
         errors.setLevel(logging.WARNING)
         handlers = [everything, errors]
     else:
@@ -86,20 +89,6 @@ def set_up_logging(options: LogOptions, redact: Redact = lambda text: text, *, s
     logging.captureWarnings(True)
     # A failing log line must not print a traceback of its own into somebody's terminal.
     logging.raiseExceptions = False
-
-
-def _private_file(options: LogOptions, name: str) -> RotatingFileHandler:
-    path = options.directory / name
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    return PrivateRotatingFileHandler(path, maxBytes=options.max_bytes, backupCount=options.backups, encoding="utf-8")
-
-
-class PrivateRotatingFileHandler(RotatingFileHandler):
-    """Rotated files, too, are for their owner alone."""
-
-    def doRollover(self) -> None:
-        super().doRollover()
-        os.chmod(self.baseFilename, 0o600)
 
 
 class DescriptorHandler(logging.Handler):

@@ -27,7 +27,7 @@ BOUNDARIES = frozenset(
         "nurseries/asyncio_island.py",
     }
 )
-THREADING = frozenset({"agent/store/writer.py", "embedding.py"})
+THREADING = frozenset({"agent/store/writer.py", "embedding/blocking.py"})
 CODES = frozenset({"protocols/error_table.py", "protocols/wire/jsonrpc.py"})
 
 # Packages that may be imported inside a function, and where ("" is everywhere).
@@ -45,6 +45,10 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("app.py", "trio"),
         # Start-up: most homes have no file to parse, and the client library is first needed by the first model call.
         ("config_file.py", "ruamel"),
+        ("agent/tools/lint.py", "ruamel"),
+        ("agent/tools/lint.py", "tomllib"),
+        ("agent/tools/registry.py", "importlib"),
+        ("logs.py", "hermes"),
         ("agent/providers/http_stream.py", "httpx2"),
         # The same, for the first MCP server and for the first plugin that needs asyncio.
         ("nurseries/mcp_transport.py", "httpx2"),

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-import tomllib
 import warnings
 from pathlib import PurePath
 from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 _LARGEST = 2_000_000
 
@@ -37,6 +33,8 @@ def _problem(suffix: str, text: str) -> str | None:
             case ".json":
                 json.loads(text)
             case ".toml":
+                import tomllib
+
                 tomllib.loads(text)
             case _:
                 return _yaml_problem(text)
@@ -48,6 +46,9 @@ def _problem(suffix: str, text: str) -> str | None:
 
 
 def _yaml_problem(text: str) -> str | None:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
     try:
         for _ in YAML(typ="safe", pure=True).parse(text):
             pass

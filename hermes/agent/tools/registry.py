@@ -6,7 +6,7 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from hermes.agent.ports import Tool, ToolSpec
 from hermes.agent.tools.base import BuiltinTool
@@ -23,6 +23,9 @@ from hermes.agent.tools.session_search import SessionSearch
 from hermes.agent.tools.shell import Terminal
 from hermes.agent.tools.skills import SkillsList, SkillView
 from hermes.agent.tools.todo import TodoList
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +192,11 @@ def load_plugins(services: ToolServices, found: Iterable[EntryPoint] | None = No
 
     A package that cannot be loaded is reported and left out."""
     tools: list[Tool] = []
-    for point in entry_points(group=ENTRY_POINTS) if found is None else found:
+    if found is None:
+        from importlib.metadata import entry_points
+
+        found = entry_points(group=ENTRY_POINTS)
+    for point in found:
         try:
             made = point.load()(services)
         except (ImportError, AttributeError, TypeError, ValueError, OSError) as error:
