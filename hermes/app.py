@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes.config import LoadedSettings
+from hermes.config import LoadedSettings, child_environment
 from hermes.launch import AcpOptions, GatewayOptions, ServeOptions
 from hermes.protocols.channels.descriptors import claim_stdio
 from hermes.protocols.gateway.ready import greet_early
@@ -39,10 +39,14 @@ def run_acp(loaded: LoadedSettings, options: AcpOptions) -> int:
     import trio
 
     from hermes import start
+    from hermes.nurseries.mcp_servers import editor_servers
     from hermes.protocols.acp.surface import serve_stdio
 
     async def surface(tree: ServerTree, channel: StdioChannel) -> None:
-        await serve_stdio(tree, channel)
+        services = tree.services
+        shared = None if loaded.settings.host.skip_configured_mcp else services.mcp
+        start_mcp = editor_servers(services, lambda: child_environment(services.settings()), shared)
+        await serve_stdio(tree, channel, start_mcp=start_mcp)
 
     return trio.run(start.serve_stdio, loaded, claimed, surface)
 

@@ -10,7 +10,7 @@ import random
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,10 @@ from hermes.live_config import LiveConfig
 from hermes.model_settings import custom_providers, fallback_specs, model_settings
 from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.ids import random_ids
+from hermes.nurseries.mcp_servers import McpServers, session_tools
+from hermes.nurseries.mcp_transport import TransportHost
+from hermes.nurseries.plugin_process import PluginHost
+from hermes.nurseries.plugin_tools import adapt_plugins
 from hermes.nurseries.process_tree import owner_tag
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.scopes import LiveTree
@@ -56,6 +60,22 @@ def build_services(
         fallbacks=fallback_specs(loaded),
     )
     tools = tool_services(loaded, config)
+    supervisor = ProcessSupervisor(
+        owner_tag(str(home)),
+        kill_grace=loaded.settings.limits.kill_grace,
+        limit_per_session=loaded.settings.limits.max_processes,
+    )
+    hide = redact if loaded.settings.security.redact_secrets else _as_it_is
+
+    def environment() -> Mapping[str, str]:
+        return child_environment(config.current())
+
+    mcp = McpServers(TransportHost(supervisor, environment, str(Path.home()), redact=hide))
+    mcp.configure_from(loaded.settings.mcp_servers)
+
+    @functools.cache
+    def plugins() -> tuple[Tool, ...]:
+        return adapt_plugins(load_plugins(tools), PluginHost(supervisor, environment))
 
     def config_changed(now: LoadedSettings, keys: Any) -> None:
         models.configure(
@@ -71,27 +91,26 @@ def build_services(
         settings=config.current,
         config=config,
         home=home,
-        supervisor=ProcessSupervisor(
-            owner_tag(str(home)),
-            kill_grace=loaded.settings.limits.kill_grace,
-            limit_per_session=loaded.settings.limits.max_processes,
-        ),
+        supervisor=supervisor,
         ids=random_ids(),
         clock=time.time,
         random=random.random,
         owner=current_owner(secrets.token_hex(8)),
         owner_lives=lambda owner: not provably_dead(owner, host=platform.node()),
         tree=LiveTree(),
-        build_tools=_tool_builder(config, tools, load_plugins(tools)),
+        build_tools=_tool_builder(config, tools, plugins, mcp),
         build_prompt=PromptSources(home, Path.home(), loaded.settings),
         announce=announce,
         spill=functools.partial(_spill, home),
-        redact=redact if loaded.settings.security.redact_secrets else _as_it_is,
+        mcp=mcp,
+        redact=hide,
         tool_summary=tool_preview,
     )
 
 
-def _tool_builder(config: LiveConfig, tools: ToolServices, plugins: Sequence[Tool]) -> ToolBuilder:
+def _tool_builder(
+    config: LiveConfig, tools: ToolServices, plugins: Callable[[], Sequence[Tool]], mcp: McpServers
+) -> ToolBuilder:
     """The tools of a session, by its host's toolset and the settings of the moment."""
 
     def tools_of(session: Session, **options: Any) -> Any:
@@ -107,7 +126,8 @@ def _tool_builder(config: LiveConfig, tools: ToolServices, plugins: Sequence[Too
             child=depth > 0,
             v4a=resolved is not None and resolved.model.startswith(("gpt-", "o3", "o4", "codex")),
             memory=settings.memory.memory_enabled or settings.memory.user_profile_enabled,
-            plugins=plugins,
+            plugins=plugins(),
+            extra=(*options.pop("extra"), *session_tools(session, mcp)),
             **options,
         )
 

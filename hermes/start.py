@@ -15,6 +15,7 @@ from hermes.agent.store.sqlite import SqliteStore
 from hermes.composition import build_services
 from hermes.config import LoadedSettings
 from hermes.errors import StoreUnavailable
+from hermes.nurseries.mcp_servers import tell_sessions
 from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.channels.descriptors import StdioDescriptors
 from hermes.protocols.channels.stdio import StdioChannel, open_stdio_streams
@@ -39,7 +40,10 @@ async def start_tree(loaded: LoadedSettings) -> ServerTree:
     services.supervisor.sweep()
     # Code and tables live as long as the process: the collector need not walk them again and again.
     gc.freeze()
-    return ServerTree(services)
+    tree = ServerTree(services)
+    if services.mcp is not None:
+        tell_sessions(services.mcp, tree.registry.live, services.mcp)
+    return tree
 
 
 async def serve_stdio(loaded: LoadedSettings, claimed: StdioDescriptors, surface: StdioSurface) -> int:

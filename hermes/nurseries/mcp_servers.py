@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -20,8 +20,10 @@ from hermes.nurseries.mcp_server import McpServer, ServerHost
 from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
-from hermes.nurseries.session import Session
 from hermes.records import dataclass
+
+if TYPE_CHECKING:
+    from hermes.nurseries.session import Session
 
 log = logging.getLogger(__name__)
 

@@ -55,7 +55,7 @@ class ServerTree:
         """Set when the server begins to stop: refuse what is new."""
         self.sessions_ended = trio.Event()
         """Set when every session has ended: a surface flushes its writers and returns."""
-        self.mcp: McpServers | None = None
+        self.mcp: McpServers | None = services.mcp
         """The configured MCP servers, where the composition root has some."""
         self._surfaces_ended: Settlement[None] = Settlement()
 

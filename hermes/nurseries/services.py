@@ -28,6 +28,7 @@ from hermes.nurseries.scopes import LiveTree
 from hermes.records import dataclass
 
 if TYPE_CHECKING:
+    from hermes.nurseries.mcp_servers import McpServers
     from hermes.nurseries.session import Session
 
 
@@ -99,6 +100,8 @@ class Services:
     delegation: DelegationSwitch = field(default_factory=DelegationSwitch)
     owner_lives: Callable[[LeaseOwner], bool] = field(default=lambda _owner: False)
     """Whether another process that had left a note in the store may still be there."""
+    mcp: McpServers | None = None
+    """The configured MCP servers, shared by all sessions."""
     spill: Callable[[str, str], str | None] | None = None
     """``spill(call_id, text)`` writes an oversize tool result away and returns the path to tell."""
     redact: Callable[[str], str] = field(default=lambda text: text)

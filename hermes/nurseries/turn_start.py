@@ -22,6 +22,7 @@ from hermes.events import HistoryRewound, SessionTitled
 from hermes.messages import Prompt, Row
 from hermes.nurseries import turn_lease
 from hermes.nurseries.child_agent import AllowedTools
+from hermes.nurseries.mcp_servers import wait_session_ready
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.turn_settings import loop_settings
 from hermes.nurseries.turn_slot import Accepted
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROCESS_NOTE_CHARS = 4000
+MCP_PATIENCE = 1.0
+"""Seconds that the first turn of a session waits for MCP servers which are still connecting."""
 SWITCH_NOTE = "switch_note"
 
 
@@ -169,6 +172,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
     resolved = await resolve_model(session, prompt.model, prompt.provider)
     services.models.provider_for(resolved)
     requests = session.requests
+    await wait_session_ready(session, services.mcp, MCP_PATIENCE)
     tools = services.build_tools(
         session,
         allow_clarify=prompt.allow_clarify and not prompt.unattended and requests.reachable("clarify"),
