@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 FLUSH_PAUSE = 0.05
 SWEEP_EVERY = 60.0
 KEY_RETENTION = 86_400.0
-MAX_FINISHED = 2000
+MAX_FINISHED = 200
 READ_BATCH = 1000
 
 RUN, KEYED_RUN, KEY = "run", "keyed_run", "run_key"

@@ -46,6 +46,7 @@ MIME_TYPES: Final = (
     *("application/json", "application/pdf", "image/gif", "image/jpeg", "image/png", "image/webp", "text/plain"),
 )
 MAX_FILENAME: Final = 160
+MAX_ERROR: Final = 512
 
 
 def enabled(api: Api) -> bool:
@@ -237,7 +238,7 @@ class ControllerConnection:
         if params.get("ok") is not True:
             error = params.get("error")
             text = error if isinstance(error, str) else encode(error).decode()
-            answer = BrowserFailure("rejected", text[:500])
+            answer = BrowserFailure("rejected", text[:MAX_ERROR])
         self._broker.answered(self._controller, params.get("command_id"), answer)
 
 

@@ -232,6 +232,9 @@ async def _replay(call: Call, request: ChatRequest, run_id: str) -> Reply:
     if run is not None:
         await run.wait_ended()
     status = await call.api.runs.status(run_id, call.principal)
+    if not status.get("completed") and not status.get("output"):
+        message = str(status.get("error") or "the turn ended without an answer")
+        raise HttpRefusal("agent_incomplete", message)
     usage = status.get("usage", {})
     body = _completion(call.api, run_id, request.model.shown, str(status.get("output", "")), "", "stop")
     body["usage"] = _usage(usage.get("input_tokens", 0), usage.get("output_tokens", 0))

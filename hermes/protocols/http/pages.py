@@ -1,4 +1,4 @@
-"""Pages for people, without a key and without data: the console at ``/``, the API reference at ``/docs``.
+"""Pages for people, without a key and without data: the API reference at ``/docs`` (the console: ``console_pages``).
 
 Files come out of packages (``importlib.resources``), so that one-file builds work; nothing is fetched from elsewhere.
 """
@@ -15,7 +15,6 @@ from hermes.protocols.error_table import HttpRefusal
 from hermes.protocols.http.call import Call, Reply
 
 PAGE_POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
-PACKAGE = "hermes.protocols.http"
 VIEWER = "swagger_ui_bundle"
 VIEWER_FILES = frozenset({"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"})
 TYPES = {
@@ -67,30 +66,6 @@ async def docs_file(call: Call) -> Reply:
 def _viewer() -> Traversable:
     folder = resources.files(VIEWER) / "vendor"
     return next(entry for entry in folder.iterdir() if entry.name.startswith("swagger-ui-"))
-
-
-async def console(_call: Call) -> Reply:
-    """The console, where this build has one; else the API reference."""
-    index = _static() / "index.html"
-    if not index.is_file():
-        await trio.lowlevel.checkpoint()
-        return page(DOCS_PAGE, "index.html")
-    return page(await _read(index), "index.html")
-
-
-async def console_file(call: Call) -> Reply:
-    name = call.path["name"]
-    parts = name.split("/")
-    if not all(parts) or any(part.startswith(".") or "\\" in part for part in parts):
-        raise HttpRefusal("not_found", "there is no such file")
-    file = _static().joinpath(*parts)
-    if not file.is_file():
-        raise HttpRefusal("not_found", "there is no such file")
-    return page(await _read(file), name)
-
-
-def _static() -> Traversable:
-    return resources.files(PACKAGE) / "static"
 
 
 async def _read(file: Traversable) -> bytes:

@@ -15,7 +15,7 @@ from hermes.protocols.http.run_wire import is_hidden_tool
 from hermes.protocols.wire.json_codec import encode
 
 KEPT_OUTPUT = 1000
-CUT_OUTPUT = 500
+CUT_OUTPUT = KEPT_OUTPUT // 2
 
 Emit = Callable[[str, dict[str, Any]], None]
 """Called with the type and the members of each OpenAI event."""

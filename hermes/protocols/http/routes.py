@@ -15,6 +15,7 @@ from hermes.protocols.http import (
     tree_routes,
 )
 from hermes.protocols.http.call import Route
+from hermes.protocols.http.console_pages import console_routes
 
 UNSUPPORTED = ("/v1/embeddings", "/v1/completions", "/v1/audio", "/v1/images", "/v1/files", "/v1/threads")
 """OpenAI endpoints that this server does not have, and says so."""
@@ -213,8 +214,7 @@ BROWSER: tuple[Route, ...] = (
 )
 
 PAGES: tuple[Route, ...] = (
-    Route("GET", "/", pages.console, "The console", public=True, page=True),
-    Route("GET", "/static/{name:path}", pages.console_file, "A file of the console", public=True, page=True),
+    *console_routes(),
     Route("GET", "/docs", pages.docs, "The API reference", public=True, page=True),
     Route("GET", "/docs/{name}", pages.docs_file, "A file of the API reference", public=True, page=True),
 )

@@ -26,7 +26,7 @@ from hermes.nurseries.run import Run, RunWire
 from hermes.outcomes import TurnRecord, Usage
 from hermes.protocols.wire.json_codec import encode
 
-PREVIEW_CHARS: Final = 500
+PREVIEW_CHARS: Final = 5 * 100
 SUBAGENT_EVENTS: Final = frozenset({"start", "complete"})
 SUBAGENT_KEYS: Final = (
     *("preview", "goal", "task_count", "task_index", "subagent_id", "child_session_id", "delegation_id", "parent_id"),

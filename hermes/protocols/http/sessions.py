@@ -15,7 +15,7 @@ from hermes.protocols.http.turns import SOURCE, SYSTEM_MESSAGE, check_owner, che
 
 DEFAULT_LIMIT: Final = 50
 MAX_LIMIT: Final = 200
-MAX_MESSAGES: Final = 500
+MAX_MESSAGES: Final = 5 * 100
 MAX_PROMPT: Final = 200_000
 SOURCES: Final = frozenset({"api_server", "hermes_browser", "openwebui", "web", "mobile", "desktop"})
 FLAGS: Final = ("pinned", "archived", "hidden")

@@ -507,3 +507,23 @@ async def test_history_comes_from_the_request_the_chain_or_the_session() -> None
         history = [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}]
         await surface.ended(await start(surface, "third", session_id="s", conversation_history=history))
         assert [row.text for row in surface.model.requests[-1].messages] == ["A", "B", "third"]
+
+
+async def test_a_steer_that_races_with_the_end_is_in_the_transcript_or_handed_back() -> None:
+    rounds = 100
+    async with http_surface(*[say("x", pause=0.001)] * rounds) as surface:
+        for number in range(rounds):
+            run_id = await start(surface, session_id="s")
+            text = f"steer {number}"
+            accepted = False
+            with trio.move_on_after(0.02):
+                while not accepted:
+                    answer = await surface.post(f"/v1/runs/{run_id}/steer", {"text": text})
+                    accepted = answer.status_code == 200
+                    if not accepted and answer.json()["error"]["code"] != "run_not_accepting_steer":
+                        assert answer.json()["error"]["code"] == "steer_not_accepted"
+            status = await surface.ended(run_id)
+            messages = (await surface.get("/api/sessions/s/messages")).json()["data"]
+            stored = sum(text in str(entry["content"]) for entry in messages)
+            handed_back = status.get("pending_steer", "").split("\n").count(text)
+            assert stored + handed_back == int(accepted), (number, stored, handed_back, accepted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,3 +241,8 @@ async def test_the_description_has_every_route_and_no_dangling_reference() -> No
         for name in described["components"]["schemas"]:
             text = text.replace(f"#/components/schemas/{name}'", "")
         assert "#/components/schemas/" not in text
+
+
+async def test_the_page_of_routes_is_fresh() -> None:
+    page = Path("docs/reference/http-routes.md")
+    assert openapi.markdown() == page.read_text(encoding="utf-8"), "run `hermes schema openapi`"
