@@ -1,0 +1,85 @@
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import * as store from "../store";
+import { Composer } from "./composer";
+import { ItemView } from "./items";
+import { duration, useNow } from "./parts";
+
+const NEAR_END = 80;
+
+export function Chat() {
+  const open = store.conversation.value;
+  const scroller = useRef<HTMLDivElement>(null);
+  const follows = useRef(true);
+  const [away, setAway] = useState(false);
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    if (element && follows.current) element.scrollTop = element.scrollHeight;
+  });
+  useEffect(() => {
+    follows.current = true;
+    setAway(false);
+  }, [open?.id]);
+  const onScroll = (): void => {
+    const element = scroller.current;
+    if (!element) return;
+    follows.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+    setAway(!follows.current);
+  };
+  const toEnd = (): void => {
+    follows.current = true;
+    const element = scroller.current;
+    if (element) element.scrollTop = element.scrollHeight;
+    setAway(false);
+  };
+  return (
+    <main class="chat">
+      <div class="scroller" ref={scroller} onScroll={onScroll} tabIndex={0} role="region" aria-label="Conversation">
+        <div class="column" aria-busy={store.running.value}>
+          {open === null || store.loading.value ? <p class="muted centred">Loading…</p> : null}
+          {open !== null && open.items.length === 0 && !store.loading.value && <Welcome />}
+          {open?.items.map((item) => <ItemView key={item.id} item={item} editing={store.editing.value === item.id} />)}
+          {open?.running && <Working />}
+          {open?.queued.map((text, index) => (
+            <div key={index} class="queued">
+              <span class="tag">Queued</span> {text}
+            </div>
+          ))}
+        </div>
+      </div>
+      {away && (
+        <button type="button" class="to-end" onClick={toEnd}>
+          Newest ↓
+        </button>
+      )}
+      <Composer />
+    </main>
+  );
+}
+
+function Welcome() {
+  const info = store.conversation.value?.info;
+  return (
+    <div class="welcome">
+      <h2>What shall we do?</h2>
+      <p class="muted">
+        Hermes works in <code>{info?.cwd ?? "its folder"}</code>. It asks before it does something risky, and whatever runs can be
+        stopped, as a whole or piece by piece.
+      </p>
+      {info?.credential_warning && <p class="notice warning">{info.credential_warning}</p>}
+    </div>
+  );
+}
+
+function Working() {
+  const open = store.conversation.value;
+  const started = store.timeline.value?.ended_at === null ? store.timeline.value.started_at : null;
+  const now = useNow(1000);
+  const text = open?.stopping ? "Stopping…" : store.questions.value.length > 0 ? "Waits for your answer" : open?.status || "Working…";
+  return (
+    <p class="working">
+      <span class="pulse" aria-hidden="true" />
+      {text}
+      {started !== null && now - started > 1500 && <span class="muted"> {duration(Math.floor((now - started) / 1000) * 1000)}</span>}
+    </p>
+  );
+}

@@ -1,0 +1,96 @@
+// A tool call: what it is to do, what it says while it runs, what came of it.
+import { useEffect, useState } from "preact/hooks";
+import { cancelNode } from "../actions";
+import type { ToolItem } from "../conversation";
+import * as store from "../store";
+import { Diff } from "./diff";
+import { Icon } from "./icons";
+import { duration, useNow } from "./parts";
+
+export function ToolCard({ item }: { item: ToolItem }) {
+  const [open, setOpen] = useState(item.state === "running" || item.diff !== undefined);
+  const [touched, setTouched] = useState(false);
+  useEffect(() => {
+    // What a person has opened or closed stays as it is.
+    if (!touched && item.state !== "running" && item.diff === undefined) setOpen(false);
+    if (!touched && item.diff !== undefined) setOpen(true);
+  }, [item.state]);
+  return (
+    <section class={`tool ${item.state}`} aria-label={`Tool ${item.name}`}>
+      <div class="tool-head">
+        <button
+          type="button"
+          class="tool-toggle"
+          aria-expanded={open}
+          onClick={() => {
+            setTouched(true);
+            setOpen(!open);
+          }}
+        >
+          <Icon name={item.state === "running" ? "tool" : item.state === "done" ? "check" : "close"} />
+          <span class="tool-name">{item.name}</span>
+          <span class="tool-context">{item.context}</span>
+          <Elapsed item={item} />
+        </button>
+        {item.state === "running" && item.nodeId && (
+          <button type="button" class="quiet stop-one" aria-label={`Stop ${item.name}`} onClick={() => void cancelNode(item.nodeId!, "")}>
+            Stop
+          </button>
+        )}
+      </div>
+      {open && <Body item={item} />}
+      {!open && item.state === "failed" && (item.summary || item.error) && <p class="tool-summary">{item.summary || item.error}</p>}
+    </section>
+  );
+}
+
+function Elapsed({ item }: { item: ToolItem }) {
+  const running = item.state === "running" && item.startedAt !== undefined && store.running.value;
+  const now = useNow(250, running);
+  if (item.seconds !== undefined) return <span class="elapsed">{duration(item.seconds * 1000)}</span>;
+  if (!running) return null;
+  return <span class="elapsed">{duration(Math.max(0, Math.floor((now - item.startedAt!) / 1000)) * 1000)}</span>;
+}
+
+function Body({ item }: { item: ToolItem }) {
+  const args = Object.entries(item.args);
+  const result = resultText(item);
+  return (
+    <div class="tool-body">
+      {args.length > 0 && (
+        <dl class="args">
+          {args.map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{typeof value === "string" ? value : JSON.stringify(value, null, 2)}</dd>
+            </div>
+          ))}
+        </dl>
+      )}
+      {item.diff ? <Diff text={item.diff} /> : null}
+      {item.state === "running" && item.output && <Output label="Output so far" text={item.output} />}
+      {item.state !== "running" && result && !item.diff && <Output label="Result" text={result} />}
+      {item.state === "failed" && (item.summary || item.error) && <p class="tool-summary">{item.summary || item.error}</p>}
+    </div>
+  );
+}
+
+function Output({ label, text }: { label: string; text: string }) {
+  return (
+    <pre class="output" tabIndex={0} role="region" aria-label={label}>
+      {text}
+    </pre>
+  );
+}
+
+function resultText(item: ToolItem): string {
+  const result = item.result as any;
+  if (result === undefined || result === null) return "";
+  if (typeof result === "string") return result;
+  if (typeof result.output === "string") {
+    const code = typeof result.exit_code === "number" && result.exit_code !== 0 ? `\n[exit ${result.exit_code}]` : "";
+    return `${result.output.trimEnd()}${code}`.trim();
+  }
+  if (typeof result.content === "string" && Object.keys(result).length < 4) return result.content;
+  return JSON.stringify(result, null, 2);
+}
