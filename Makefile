@@ -1,5 +1,6 @@
 # make serve   start the server              make test   every check and every test
 # make docs    reference pages, site         make dist   wheel and source archive
+# make console rebuild the web console from hermes/console/src (needs Node 20.19 or newer)
 PYTHON ?= python3
 VENV ?= .venv
 SERVE_ARGS ?=
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # need not wait (124), tasks started without being awaited for a start value (114), checkpoints written as sleep(0) (115).
 ASYNC_OFF := ASYNC109,ASYNC114,ASYNC115,ASYNC124
 
-.PHONY: serve test lint pytest docs site bench dist clean
+.PHONY: serve test lint pytest docs site bench dist console clean
 
 serve: $(VENV)/.for-serve
 	$(BIN)/hermes serve $(SERVE_ARGS)
@@ -40,6 +41,10 @@ bench: $(VENV)/.for-test
 
 dist: $(VENV)/.for-dist
 	$(BIN)/python -m build
+
+# The built files are committed, so nobody needs Node who does not change the console.
+console:
+	cd hermes/console/src && npm ci --no-audit --no-fund && npm run build
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -99,6 +99,7 @@ def welcome(host: str, port: int, key: ServerKey, loaded: LoadedSettings) -> Ite
     yield f"The key is in {key.path}" if key.path is not None else f"The key comes from {key.source}"
     yield f"Home: {loaded.home}"
     yield ""
+    yield f"Console: open {address}/ in a browser and give it the key"
     yield "HTTP (OpenAI-compatible):"
     yield (
         f'  curl -N {address}/v1/chat/completions -H "Authorization: Bearer {read_key}" '
