@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from hermes.errors import InvalidParams
-from hermes.events import ClientRequestClosed, ClientRequestOpened
+from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent, ToolProgress
 from hermes.nurseries.client_requests import Attachment
 from hermes.nurseries.containment import PooledTask
 from hermes.nurseries.event_log import Lagged, LogClosed
@@ -103,6 +103,7 @@ class GatewayClient:
         self.is_websocket = is_websocket
         self.declared: bool | None = None
         self.legacy_declared = False
+        self.progress_declared = False
         self.current: str | None = None
         """Runtime id of the session that this client made, resumed or activated last."""
         self.columns = 80
@@ -139,6 +140,10 @@ class GatewayClient:
         if self.reads_legacy and method in LEGACY_METHODS:
             return True
         return method in SERVER_REQUESTS and (self.declared is True or (not self.is_websocket and self.reads_requests))
+
+    def wants(self, event: SessionEvent) -> bool:
+        """Output of running tools comes often and most hosts have no use for it: it goes to those who asked for it."""
+        return self.progress_declared or not isinstance(event, ToolProgress)
 
     # --- sessions ---
 
@@ -193,6 +198,8 @@ class GatewayClient:
             self.questions.opened(session, event)
             return
         if isinstance(event, ClientRequestClosed) and not self.questions.closed(session, event):
+            return
+        if not self.wants(event):
             return
         frame = run_frame(run, session.runtime_id, self.server.shown)
         if frame:

@@ -122,9 +122,11 @@ def _translate_side_event(event: SideEvent) -> WireEvent | None:
             return WireEvent("session.title", {"session_id": key, "title": title})
         case ev.Notice():
             return notification(event)
+        case ev.ToolProgress(call_id=call_id, name=name, preview=preview):
+            # Only for clients that have asked for it (``client.capabilities``).
+            return WireEvent("tool.progress", {"tool_id": call_id, "name": name, "preview": preview})
         case (
-            ev.ToolProgress()
-            | ev.SteerAccepted()
+            ev.SteerAccepted()
             | ev.SteerDelivered()
             | ev.RedirectApplied()
             | ev.TurnStopping()

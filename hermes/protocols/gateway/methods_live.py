@@ -42,6 +42,7 @@ def client_capabilities(client: GatewayClient, params: s.ClientCapabilitiesParam
     """The state belongs to the connection; without ``server_requests: true`` it is withdrawn."""
     client.declared = params.server_requests is True
     client.legacy_declared = params.legacy_requests is True
+    client.progress_declared = params.tool_progress is True
     return {"server_requests": sorted((*SERVER_REQUESTS, *BRIDGED_REQUESTS)), "declines_not_shown": True}
 
 
@@ -104,7 +105,7 @@ def events_since(client: GatewayClient, params: s.SessionEventsSinceParams) -> d
     entries, truncated = session.log.since(max(params.last_seen, 0))
     events = []
     for entry in entries:
-        wire = translate(entry.event, shown)
+        wire = translate(entry.event, shown) if client.wants(entry.event) else None
         if wire is not None:
             events.append(event_params(wire, session.runtime_id, entry.seq))
     return {

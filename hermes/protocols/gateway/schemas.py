@@ -67,6 +67,7 @@ class GatewayCapabilitiesResult(Result):
 class ClientCapabilitiesParams(GatewayParams):
     server_requests: bool | None = None
     legacy_requests: bool | None = None
+    tool_progress: bool | None = None
 
 
 class ClientCapabilitiesResult(Result):

@@ -160,7 +160,6 @@ def test_every_session_event_has_a_translation() -> None:
         events.HistoryRewound((), ()),
         events.SessionClosed("x"),
         events.TurnStopping("t", "user_interrupt", None),
-        events.ToolProgress("t", "c", "n", "p"),
         events.CommandsChanged(),
     ):
         assert translate(event, Shown()) is None
