@@ -9,6 +9,7 @@ from hermes.nurseries.command_views import toolsets
 from hermes.nurseries.host_config import KeyRequest, change, mcp_revision, read_key, sections, set_key
 from hermes.nurseries.mcp_servers import CONFIRM_RELOAD, needs_confirmation
 from hermes.nurseries.model_choice import picker
+from hermes.nurseries.provider_keys import forget_key, save_key
 from hermes.nurseries.session import Session
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway import schemas_config as c
@@ -142,3 +143,24 @@ async def model_options(client: GatewayClient, params: c.ModelOptionsParams) -> 
         include_unconfigured=params.include_unconfigured,
         explicit_only=params.explicit_only,
     )
+
+
+@methods.method("model.save_key", c.ModelSaveKeyParams, c.ModelSaveKeyResult)
+async def model_save_key(client: GatewayClient, params: c.ModelSaveKeyParams) -> dict[str, Any]:
+    """Keeps a key in the home's environment file; it is in no answer."""
+    row = await save_key(client.server.services, params.slug, params.api_key)
+    menu = await picker(
+        client.server.services,
+        optional_session(client, params.session_id),
+        refresh=False,
+        include_unconfigured=True,
+        explicit_only=False,
+    )
+    shown = next((dict(one) for one in menu["providers"] if one.get("slug") == row.id), None)
+    return {"provider": shown or {"slug": row.id, "name": row.name, "authenticated": True}}
+
+
+@methods.method("model.disconnect", c.ModelDisconnectParams, c.ModelDisconnectResult)
+async def model_disconnect(client: GatewayClient, params: c.ModelDisconnectParams) -> dict[str, Any]:
+    row = await forget_key(client.server.services, params.slug)
+    return {"slug": row.id, "name": row.name, "disconnected": True}

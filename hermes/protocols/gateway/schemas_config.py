@@ -113,6 +113,27 @@ class ModelOptionsResult(OpenResult):
     provider: str | None
 
 
+class ModelSaveKeyParams(GatewayParams):
+    slug: str
+    api_key: str
+    session_id: str | None = None
+
+
+class ModelSaveKeyResult(Result):
+    provider: dict[str, Json]
+
+
+class ModelDisconnectParams(GatewayParams):
+    slug: str
+    session_id: str | None = None
+
+
+class ModelDisconnectResult(Result):
+    slug: str
+    name: str
+    disconnected: bool
+
+
 # --- listings (methods_listing.py) -----------------------------------------------------------------------------------
 
 

@@ -141,6 +141,24 @@ async def test_set_up_models_and_reloads_answer(autojump_clock: Any, tmp_path: P
         assert await host.call("reload.env") == {"updated": 0}
 
 
+async def test_a_provider_key_is_saved_for_the_owner_alone_and_can_be_taken_back(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("# mine\nOTHER=1\n")
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        saved = await host.call("model.save_key", slug="anthropic", api_key="sk-secret-value")
+        assert saved["provider"]["slug"] == "anthropic" and "sk-secret-value" not in json.dumps(saved)
+        text = (tmp_path / ".env").read_text()
+        assert text.startswith("# mine\nOTHER=1\n") and "=sk-secret-value" in text
+        assert (tmp_path / ".env").stat().st_mode & 0o077 == 0
+        gone = await host.call("model.disconnect", slug="anthropic")
+        assert gone["disconnected"] is True
+        assert (tmp_path / ".env").read_text() == "# mine\nOTHER=1\n"
+        for params, code in (({"slug": "anthropic"}, 4005), ({"slug": "nonsense"}, 4001), ({}, 4001)):
+            with pytest.raises(Refusal) as refused:
+                await host.call("model.disconnect", **params)
+            assert refused.value.code == code
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
