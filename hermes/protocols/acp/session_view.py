@@ -7,6 +7,7 @@ queued, the answer is queued next, and only then the pump goes on. So the order 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from hermes.errors import HermesError
 from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent, TurnEnded, TurnRefused, TurnStopping
 from hermes.messages import Prompt
 from hermes.nurseries.client_requests import Attachment
+from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.event_log import Lagged, LogClosed, LogEntry
 from hermes.nurseries.session import Session
 from hermes.nurseries.settlement import Settlement
@@ -109,6 +111,7 @@ class SessionView:
         self._capabilities = capabilities
         self._options = options
         self._commands = commands
+        self._batch: deque[LogEntry[SessionEvent]] = deque()
         self._pending: list[PendingPrompt] = []
         self._asked: set[str] = set()
         self._stopping: set[str] = set()
@@ -173,11 +176,16 @@ class SessionView:
         try:
             while True:
                 try:
-                    await self._pass_on(await self._next())
+                    self._batch.extend(await self._next())
                 except Lagged as lagged:
                     logger.warning("session %s: the client is too slow, updates are lost", self.session.key)
                     self._subscription = self.session.log.subscribe(lagged.oldest - 1)
                     await self._answer_ended()
+                while self._batch:
+                    # A bug that one event meets costs that event, not what follows, and never a prompt its answer.
+                    outcome = await contained(f"updates of {self.session.key}", self._pass_on)
+                    if isinstance(outcome, Crash):
+                        await self._answer_ended()
         except LogClosed:
             return
         finally:
@@ -191,9 +199,9 @@ class SessionView:
             await self._connection.wait_room()
         return entries + self._subscription.next_nowait(BATCH)
 
-    async def _pass_on(self, entries: list[LogEntry[SessionEvent]]) -> None:
-        for entry in entries:
-            event = entry.event
+    async def _pass_on(self) -> None:
+        while self._batch:
+            event = self._batch.popleft().event
             for frame in self._translator.frames(event):
                 self._connection.send_frame(frame)
             match event:

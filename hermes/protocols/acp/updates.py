@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from hermes.agent.tool_display import one_line
 from hermes.events import (
     ClientRequestClosed,
     ClientRequestOpened,
@@ -108,10 +109,15 @@ class Translator:
         self._message = 0
         self._kind: str | None = None
         self._buffer: list[str] = []
+        self._buffered = (MESSAGE, "")
+        """Kind and message of the text that is held back."""
         self._said: list[str] = []
         self._thought = False
+        self._spoke = False
+        """The answer was shown since the last call of a tool."""
         self._open_calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
         self._asking: dict[str, str] = {}
+        self._subagents: dict[str, str] = {}
         self._compactions = 0
         self._title_told = info.title
 
@@ -143,8 +149,9 @@ class Translator:
         if self._buffer:
             text = "".join(self._buffer)
             self._buffer.clear()
-            assert self._kind is not None
-            yield chunk_frame(self.session_id, self._kind, self._message_id(), text)
+            # As it was when the text came: the event that makes it be sent may have begun something new.
+            kind, message = self._buffered
+            yield chunk_frame(self.session_id, kind, message, text)
 
     # --- text --------------------------------------------------------------------------------------------------------
 
@@ -156,8 +163,11 @@ class Translator:
             # The blank line that separates it from the message before is for those who join deltas.
             text = text.removeprefix("\n\n") if kind == MESSAGE and self._said else text
         if text:
+            if not self._buffer:
+                self._buffered = (kind, self._message_id())
             self._buffer.append(text)
             if kind == MESSAGE:
+                self._spoke = True
                 self._said.append(text)
 
     def _message_id(self) -> str:
@@ -214,7 +224,7 @@ class Translator:
         self._message = 0
         self._kind = None
         self._said.clear()
-        self._thought = False
+        self._thought = self._spoke = False
         if self._own_turn(event.turn_id):
             return
         metadata = event.display_metadata or {}
@@ -230,6 +240,7 @@ class Translator:
         match event:
             case ToolStarted(call_id=call_id, name=name, args=args):
                 self._open_calls[call_id] = (name, args)
+                self._spoke = False
                 shows_edit = self._told.mode == "default"
                 yield tool_calls.started_call(call_id, name, args, self.cwd, shows_edit=shows_edit)
                 yield tool_calls.status_change(call_id, "in_progress")
@@ -240,10 +251,19 @@ class Translator:
                 self._open_calls.pop(call_id, None)
                 yield tool_calls.ended_call(call_id, name, args, result, self.cwd)
             case SubagentProgress(kind=kind, payload=payload):
-                call_id, text = str(payload.get("tool_call_id") or ""), payload.get("text") or payload.get("goal")
-                if call_id in self._open_calls and isinstance(text, str) and kind != "complete":
-                    name, args = self._open_calls[call_id]
-                    yield tool_calls.progress(call_id, name, args, f"{kind}: {text}")
+                yield from self._subagent(kind, payload)
+
+    def _subagent(self, kind: str, payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """What the agents below a delegating call are doing: one line for each, in that call."""
+        call_id = next((key for key, (name, _) in self._open_calls.items() if name == "delegate_task"), None)
+        if call_id is None or kind == "thinking":
+            return
+        doing = payload.get("tool_preview") or payload.get("text") or payload.get("summary") or payload.get("status")
+        words = one_line(" ".join(str(part) for part in (payload.get("tool_name"), doing) if part))
+        who = str(payload.get("subagent_id") or payload.get("goal") or "")
+        self._subagents[who] = f"{one_line(str(payload.get('goal') or who))}: {words or kind}"
+        name, arguments = self._open_calls[call_id]
+        yield tool_calls.progress(call_id, name, arguments, "\n".join(self._subagents.values()))
 
     def _answered(self, event: ClientRequestClosed) -> Iterator[dict[str, Any]]:
         """The question showed the call as pending; consent means that it goes on."""
@@ -289,8 +309,11 @@ class Translator:
         for call_id in self._open_calls:
             yield tool_calls.status_change(call_id, "failed")
         self._open_calls.clear()
+        self._subagents.clear()
         text = closing_text(record)
-        if text and text.strip() not in "".join(self._said):
+        # An answer that streamed is not said again, however its row was cleaned; an explanation is said once.
+        said = self._spoke or record.response_previewed if record.completed else False
+        if text and not said and text.strip() not in "".join(self._said):
             yield self._whole_message(MESSAGE, text)
         self._kind = None
         self._said.clear()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import trio
 
 from hermes.agent.ports import DeltaKind, DeltaSink, ModelFinished, ModelRequest
+from hermes.events import ToolStarted, TurnEnded
 from hermes.outcomes import Usage
+from hermes.protocols.acp.updates import Translator
 from tests.support.acp import AcpClient, acp_client, permission, tool_statuses
 from tests.support.core import ScriptedModel, call, hang, make_services, say
 
@@ -225,3 +228,18 @@ async def test_the_end_of_input_stops_turns_and_the_server() -> None:
         await model_is_asked(model)
     assert model.open == 0
     assert (await client.answer(request))["result"]["stopReason"] == "cancelled"
+
+
+async def test_an_event_that_cannot_be_translated_costs_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    translated = Translator.frames
+
+    def frames(self: Translator, event: Any) -> Any:
+        if isinstance(event, ToolStarted | TurnEnded):
+            raise RuntimeError("a bug")
+        return translated(self, event)
+
+    monkeypatch.setattr(Translator, "frames", frames)
+    services, _ = make_services(say(calls=[call("nap", seconds=0)]), say("still here"))
+    async with acp_client(services) as client:
+        assert (await client.prompt(await client.new_session(), "hi"))["stopReason"] == "end_turn"
+        assert client.text() == "still here"
