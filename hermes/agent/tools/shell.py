@@ -43,6 +43,7 @@ _KEEP_BYTES = 2_000_000
 _MAX_STATE = 4_000_000
 _PREVIEW = 2000
 _HINTED = 4000
+_AT_ONCE = 8000
 
 
 @dataclass(slots=True)
@@ -140,7 +141,7 @@ class Terminal(BuiltinTool):
         with_sudo: bool,
     ) -> tuple[ProcessOutcome, ShellState | None]:
         keeps = bool(ctx.settings.terminal.persistent_shell)
-        state_file = await trio.to_thread.run_sync(_state_file, ctx.home) if keeps else None
+        state_file = _state_file(ctx.home) if keeps else None
         init_files = () if ctx.memory.extras.get(_STARTED) else tuple(ctx.settings.terminal.shell_init_files)
         grace = arguments.get("kill_grace")
         request = ProcessRequest(
@@ -187,7 +188,10 @@ class Terminal(BuiltinTool):
         if state is None:
             return None
         if state.environment is not None:
-            ctx.memory.env, removed = changes(self._base(ctx), state.environment)
+            base = self._base(ctx)
+            # Names that no shell variable can have are not recorded; they are still there.
+            odd = {name: value for name, value in base.items() if not name.isidentifier()}
+            ctx.memory.env, removed = changes(base, odd | state.environment)
             ctx.memory.extras[_REMOVED] = removed
         if state.cwd == ctx.memory.cwd or os.path.realpath(ctx.memory.cwd) == state.cwd:
             return None
@@ -252,7 +256,10 @@ class Terminal(BuiltinTool):
         pty: bool,
     ) -> ToolOutput:
         code = 124 if outcome.timed_out else outcome.exit_code
-        whole, shown = await trio.to_thread.run_sync(output.both, self.services.redact)
+        if len(output.head) + len(output.tail) <= _AT_ONCE:
+            whole, shown = output.both(self.services.redact)
+        else:
+            whole, shown = await trio.to_thread.run_sync(output.both, self.services.redact)
         limit = int(ctx.settings.tool_output.max_bytes)
         where = None
         if len(shown) > limit:
@@ -299,6 +306,7 @@ def _spill(home: Path, name: str, text: str, now: float) -> str | None:
 
 
 def _state_file(home: Path) -> str:
+    """A path of its own; the directory is there but the first time, so this waits for no disk."""
     folder = home / "cache" / "shell"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return str(folder / f"{uuid.uuid4().hex}.state")

@@ -6,18 +6,27 @@ its exit code, its ``exit`` and its syntax errors are its own. Pure; the side fi
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
+from hermes.patterns import lazy_pattern
 from hermes.records import dataclass
 
 _END = "hermes-end"
+_END_OF_EXPORTS = "hermes-exports-end"
 
-# $1 is the command, $2 the side file. The trap also runs when the command says `exit`.
+# $1 is the command, $2 the side file. The trap also runs when the command says `exit`. Bash lists its variables by
+# itself; another process (`env`) takes longer than most commands. It is needed where functions are exported, which
+# that list leaves out, and in other shells, whose lists look different.
 _RECORD = (
     "__hermes_state=$2; __hermes_command=$1; shift $#; "
-    "__hermes_record() { { printf '%s\\0' \"$PWD\"; command env -0; printf '" + _END + "\\0'; } "
-    '>"$__hermes_state" 2>/dev/null; }; '
+    '__hermes_record() { { [ -z "$BASH_VERSION" ] || builtin declare -Fx; } >"$__hermes_state" 2>/dev/null; '
+    'if [ -n "$BASH_VERSION" ] && ! [ -s "$__hermes_state" ]; '
+    f"then {{ printf '%s\\0' \"$PWD\"; builtin export -p; printf '{_END_OF_EXPORTS}\\0'; }} "
+    '>"$__hermes_state" 2>/dev/null; '
+    f"else {{ printf '%s\\0' \"$PWD\"; command env -0; printf '{_END}\\0'; }} "
+    '>"$__hermes_state" 2>/dev/null; fi; }; '
     "trap __hermes_record EXIT; "
 )
 _PLAIN = "__hermes_command=$1; shift $#; "
@@ -53,6 +62,8 @@ def read_state(raw: bytes) -> ShellState | None:
     if not parts[0].startswith("/"):
         return None
     entries = parts[1:]
+    if entries and entries[0].endswith(_END_OF_EXPORTS):
+        return ShellState(parts[0], _exports(entries[0].removesuffix(_END_OF_EXPORTS)))
     if _END not in entries:
         return ShellState(parts[0], None)
     entries = entries[: entries.index(_END)]
@@ -63,3 +74,57 @@ def read_state(raw: bytes) -> ShellState | None:
 
 def _printable(text: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+# --- `export -p` as bash writes it -----------------------------------------------------------------------------------
+
+_EXPORT = lazy_pattern(
+    r"""(?:declare -\w+|export(?: -\w+)?) ([A-Za-z_]\w*)(=)?(?:"((?:[^"\\]|\\.)*)"|\$'((?:[^'\\]|\\.)*)'|(\(.*?\)))?\n""",
+    re.DOTALL,
+)
+_ESCAPED_IN_DOUBLE_QUOTES = lazy_pattern(r"""\\([$`"\\\n])""")
+_ESCAPED_IN_ANSI_QUOTES = lazy_pattern(r"\\([0-7]{1,3}|.)", re.DOTALL)
+_ANSI_NAMES: dict[str, str] = {
+    "a": "\a",
+    "b": "\b",
+    "E": "\x1b",
+    "e": "\x1b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+}
+
+
+def _exports(listing: str) -> dict[str, str] | None:
+    """The variables of the listing; None if it holds anything that is not understood. Arrays are not exported."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(listing):
+        match = _EXPORT.match(listing, at)
+        if match is None:
+            return None
+        at = match.end()
+        name, given, plain, ansi, array = match.groups()
+        if given is None or array is not None:
+            continue
+        value = _from_ansi(ansi) if ansi is not None else _ESCAPED_IN_DOUBLE_QUOTES.sub(r"\1", plain or "")
+        if _printable(value):
+            found[name] = value
+    return found or None
+
+
+def _from_ansi(text: str) -> str:
+    """The inside of ``$'…'``. Octal numbers are bytes, so that a character may be written as several of them."""
+
+    def plain(match: re.Match[str]) -> str:
+        word = match[1]
+        return chr(0xDC00 + int(word, 8)) if word[0] in "01234567" else _ANSI_NAMES.get(word, word)
+
+    # Bytes that are no text stand for themselves (surrogateescape), and so do the numbers until here.
+    marked = _ESCAPED_IN_ANSI_QUOTES.sub(plain, text)
+    data = bytearray()
+    for char in marked:
+        data += bytes([ord(char) - 0xDC00]) if 0xDC00 <= ord(char) <= 0xDCFF else char.encode("utf-8", "surrogatepass")
+    return data.decode("utf-8", "surrogateescape")
