@@ -37,14 +37,39 @@ RunKind = Literal["run", "chat", "response", "session_chat"]
 
 JOURNAL_EVENTS = 10_000
 JOURNAL_BYTES = 8 * 1024 * 1024
+TEXT_EVENT = "message.delta"
+MERGED_CHARS = 4096
 
 
-@dataclass(frozen=True, slots=True)
 class RunFrame:
-    """One translated event: its name and its JSON."""
+    """One translated event. It becomes JSON when somebody first reads or stores it; until then, more text of the same
+    kind is added to it instead of making another event: so a burst that nobody could see piece by piece is one."""
 
-    name: str
-    data: bytes
+    __slots__ = ("_body", "_data", "_encode", "name")
+
+    def __init__(self, name: str, body: dict[str, Any], encode: Callable[[Any], bytes]) -> None:
+        self.name = name
+        self._body = body
+        self._encode = encode
+        self._data: bytes | None = None
+
+    @property
+    def data(self) -> bytes:
+        if self._data is None:
+            self._data = self._encode(self._body)
+        return self._data
+
+    @property
+    def cost(self) -> int:
+        """A cheap estimate of its bytes."""
+        return 300 + sum(len(value) for value in self._body.values() if isinstance(value, str))
+
+    def add_text(self, name: str, text: str) -> bool:
+        """Take more answer text. False once it has been read, for other kinds of event, and when it is long enough."""
+        if self._data is not None or not self.name == name == TEXT_EVENT or len(self._body["delta"]) > MERGED_CHARS:
+            return False
+        self._body["delta"] += text
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +124,10 @@ class Run:
         self.stored: Settlement[None] = Settlement()
         """Filled when the terminal status is durable (or cannot be) and the terminal event has been published."""
         self.journal: EventLog[RunFrame] = EventLog(
-            cost=lambda frame: len(frame.data) + 100, clock=clock, max_events=JOURNAL_EVENTS, max_cost=JOURNAL_BYTES
+            cost=lambda frame: frame.cost, clock=clock, max_events=JOURNAL_EVENTS, max_cost=JOURNAL_BYTES
         )
         self.feeds: list[TurnFeed] = list(request.feeds)
+        self._newest: RunFrame | None = None
         self._news = trio.lowlevel.ParkingLot()
         self._wire = wire
         self._clock = clock
@@ -221,7 +247,10 @@ class Run:
 
     def publish(self, name: str, members: Mapping[str, Any]) -> RunFrame:
         """Number an event and put it into the journal."""
-        frame = self.next_frame(name, members)
+        newest = self._newest
+        if newest is not None and name == TEXT_EVENT and newest.add_text(name, members["delta"]):
+            return newest
+        frame = self._newest = self.next_frame(name, members)
         self.journal.append(frame)
         self._news.unpark_all()
         return frame
@@ -230,7 +259,7 @@ class Run:
         """The frame that the next published event will be."""
         body = {"event": name, "run_id": self.run_id, "timestamp": self._clock(), **members}
         body["seq"] = self.journal.latest_seq
-        return RunFrame(name, self._wire.encode(body))
+        return RunFrame(name, body, self._wire.encode)
 
     def _observe(self, event: SessionEvent) -> None:
         turn_id = getattr(event, "turn_id", None)

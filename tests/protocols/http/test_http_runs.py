@@ -136,6 +136,18 @@ async def test_a_burst_that_outruns_the_sessions_window_loses_nothing() -> None:
     async with http_surface(say(*(["x"] * 3000))) as surface:
         seen = await events(surface, await start(surface))
         assert sum(len(frame.data.get("delta", "")) for frame in seen) == 3000
+        assert [frame.data["seq"] for frame in seen] == list(range(len(seen)))
+
+
+async def test_a_run_of_a_hundred_thousand_deltas_can_be_read_from_its_beginning_after_its_end() -> None:
+    pieces = [f"{number} " for number in range(100_000)]
+    async with http_surface(say(*pieces)) as surface:
+        run_id = await start(surface)
+        await surface.ended(run_id)
+        seen = await events(surface, run_id)
+        assert seen[0].data["seq"] == 0
+        assert "".join(frame.data.get("delta", "") for frame in seen) == "".join(pieces)
+        assert seen[-1].data["event"] == "run.completed"
 
 
 async def test_the_terminal_status_is_there_when_the_terminal_event_is() -> None:
