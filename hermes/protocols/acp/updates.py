@@ -161,7 +161,7 @@ class Translator:
             self._message += 1
             self._kind = kind
             # The blank line that separates it from the message before is for those who join deltas.
-            text = text.removeprefix("\n\n") if kind == MESSAGE and self._said else text
+            text = text.removeprefix("\n\n") if kind == MESSAGE else text
         if text:
             if not self._buffer:
                 self._buffered = (kind, self._message_id())
