@@ -79,7 +79,8 @@ def _printable(text: str) -> bool:
 # --- `export -p` as bash writes it -----------------------------------------------------------------------------------
 
 _EXPORT = lazy_pattern(
-    r"""(?:declare -\w+|export(?: -\w+)?) ([A-Za-z_]\w*)(=)?(?:"((?:[^"\\]|\\.)*)"|\$'((?:[^'\\]|\\.)*)'|(\(.*?\)))?\n""",
+    r"(?:declare -\w+|export(?: -\w+)?) ([A-Za-z_]\w*)(=)?"
+    r"""(?:"((?:[^"\\]|\\.)*)"|\$'((?:[^'\\]|\\.)*)'|(\(.*?\)))?\n""",
     re.DOTALL,
 )
 _ESCAPED_IN_DOUBLE_QUOTES = lazy_pattern(r"""\\([$`"\\\n])""")
