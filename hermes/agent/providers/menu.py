@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes.agent.model_options import PickerState, model_options, providers_to_probe
 from hermes.agent.model_switch import ModelAlias, ModelWorld, UserProvider
+from hermes.agent.provider_rows import DEMO
+from hermes.agent.providers.demo import DEMO_MODEL
 from hermes.errors import HermesError, InvalidValue, ProviderNotConfigured
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def current(models: Models, model: str | None, provider: str | None) -> tuple[st
         chosen = provider or models.default_provider()
     except (ProviderNotConfigured, InvalidValue):
         chosen = ""
-    return model or models.configuration.default or "", chosen
+    return model or models.configuration.default or (DEMO_MODEL if chosen == DEMO else ""), chosen
 
 
 async def options(
