@@ -1,0 +1,52 @@
+"""The reference page of the gateway names every method with what it takes and gives, as the table has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from hermes.protocols.gateway.surface import STDIO_TABLE, WEBSOCKET_TABLE
+
+PAGE = Path("docs/reference/gateway-methods.md")
+HEAD = """# Gateway methods
+
+One JSON-RPC object per line (`hermes gateway`, standard input and output) or per WebSocket message (`/api/ws` of
+`hermes serve`). Undeclared parameters are refused with code 4000; every method also takes `profile`, of which only
+`default` exists. A trailing `?` marks what may be left out.
+"""
+
+
+def expected_page() -> str:
+    sections = [HEAD]
+    for name in WEBSOCKET_TABLE.names():
+        method = WEBSOCKET_TABLE.find(name)
+        assert method is not None
+        only = "" if STDIO_TABLE.find(name) is not None else "\n\nOnly on WebSockets."
+        text = (method.handler.__doc__ or "").strip().split("\n\n")[0]
+        text = " ".join(text.split())
+        said = f"\n\n{text}" if text else ""
+        sections.append(
+            f"## `{name}`{said}{only}\n\n- takes: {fields(method.params)}\n- gives: {fields(method.result)}\n"
+        )
+    return "\n".join(sections)
+
+
+def fields(model: type[BaseModel] | Any) -> str:
+    names = [
+        f"`{field.alias or name}{'' if field.is_required() else '?'}`"
+        for name, field in model.model_fields.items()
+        if name != "profile"
+    ]
+    if model.model_config.get("extra") == "allow":
+        names.append("and more")
+    return ", ".join(names) or "nothing"
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    assert PAGE.read_text(encoding="utf-8") == expected_page(), f"write {PAGE} anew: python -m {__name__}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(expected_page(), encoding="utf-8")
