@@ -6,16 +6,6 @@ here is loaded when it is first used, so that importing the package costs nothin
 
 from importlib import import_module
 
-# As in ``typing``, whose import is most of what this package's would cost.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from hermes.embedding.agent import Agent, Server, open_agent, open_server
-    from hermes.embedding.blocking import AgentClosed, AIAgent
-    from hermes.errors import HermesError
-    from hermes.messages import Prompt
-    from hermes.outcomes import CancelReason, Cause, RunStatus, TurnRecord
-    from hermes.settings import Settings
-
 __version__ = "0.1.0"
 
 _HOMES = {
