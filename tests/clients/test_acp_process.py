@@ -344,3 +344,29 @@ async def test_nothing_of_a_stopped_turn_follows_its_answer_wherever_the_stop_fa
                 open_calls.remove(update["toolCallId"])
             elif update.get("sessionUpdate") == "tool_call_update":
                 assert update["toolCallId"] in open_calls
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, -32000), (400, -32603)])
+async def test_a_provider_that_refuses_is_an_error_of_the_prompt_and_the_session_goes_on(
+    status: int, code: int, tmp_path: Path
+) -> None:
+    script = Script.of(Reply.of(faults={"status": status}), said("better"))
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider, editor(tmp_path / "home", model_environment(provider)) as client:
+            session = await client.new_session(tmp_path)
+            number = await client.start_prompt(session, "hi")
+            frame = await client.server.frame(lambda f: f.get("id") == number and "method" not in f)
+            assert frame["error"]["code"] == code
+            assert frame["error"]["message"]
+            assert (await client.answer(await client.start_prompt(session, "again")))["stopReason"] == "end_turn"
+            assert client.text("agent_message_chunk") == "better"
+
+
+async def test_no_credentials_at_all_is_told_before_a_session_is_made(tmp_path: Path) -> None:
+    with trio.fail_after(LIMIT):
+        async with server_process(tmp_path / "home", "acp", "--set", "model.provider=none") as server:
+            hello = await server.call("initialize", {"protocolVersion": 1})
+            assert [method["id"] for method in hello["authMethods"]] == ["hermes-setup"]
+            refused = await server.request("session/new", {"cwd": str(tmp_path), "mcpServers": []})
+            assert refused["error"]["code"] == -32000
+            assert "hermes acp --setup" in refused["error"]["message"]
