@@ -56,6 +56,7 @@ async def serve(loaded: LoadedSettings, options: ServeOptions) -> int:
         tree,
         HttpOptions(key=key.value, host=api.host, port=port, cwd=os.getcwd(), version=__version__),
         websockets={"/api/ws": gateway.handle},
+        mint_ticket=gateway.tickets.mint,
     )
     for line in welcome(api.host, port, key, loaded):
         options.report(line)

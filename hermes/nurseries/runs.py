@@ -131,6 +131,10 @@ class RunRegistry:
             raise IdempotencyConflict
         return str(there["run_id"])
 
+    def knows(self, run_id: str) -> bool:
+        """The run has been started here."""
+        return run_id in self._live or run_id in self._finished
+
     async def release(self, principal: str, key: str, run_id: str) -> None:
         """The run of a fresh claim could not be started: the key is free again."""
         with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):

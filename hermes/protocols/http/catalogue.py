@@ -246,7 +246,10 @@ async def capabilities(call: Call) -> Reply:
             "description": "The agent and its tools run on the server; the client sends text and reads events.",
         },
         "features": features,
-        "endpoints": {name: {"method": route.method, "path": route.path} for name, route in named.items()},
+        "endpoints": {
+            **{name: {"method": route.method, "path": route.path} for name, route in named.items()},
+            "browser_control_ws": {"method": "GET", "path": browser_control.WS_PATH},
+        },
     }
     return json_reply(body)
 

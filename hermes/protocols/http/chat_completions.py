@@ -37,6 +37,7 @@ from hermes.protocols.http.turns import (
     reasoning_of,
     remember_session_key,
     session_key_of,
+    start_claimed,
     start_run,
 )
 from hermes.protocols.wire.json_codec import encode
@@ -97,7 +98,11 @@ async def create_chat_completion(call: Call) -> Reply:
             if replayed is not None:
                 return await _replay(call, request, replayed)
             run_request = replace(run_request, keyed=True)
-        run = await start_run(call, admission, request.session_id, run_request, owned=owned)
+
+        async def start() -> Run:
+            return await start_run(call, admission, request.session_id, run_request, owned=owned)
+
+        run = await (start_claimed(call, f"chat:{key}", run_request.run_id, start) if key else start())
         await remember_session_key(call.api, call.principal, request.session_key, request.session_id)
     record = await run.wait_ended()
     return completion_reply(call.api, request, run, record)

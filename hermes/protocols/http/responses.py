@@ -43,6 +43,7 @@ from hermes.protocols.http.turns import (
     rows_of,
     session_key_of,
     session_of_key,
+    start_claimed,
     start_run,
 )
 from hermes.records import dataclass
@@ -189,7 +190,11 @@ async def create_response(call: Call) -> Reply:
             run_request = replace(run_request, keyed=True)
         await job.begin()
         owned = cancels_on_disconnect(call, default=not key)
-        run = await start_run(call, admission, request.session_id, run_request, owned=owned)
+
+        async def start() -> Run:
+            return await start_run(call, admission, request.session_id, run_request, owned=owned)
+
+        run = await (start_claimed(call, f"responses:{key}", run_request.run_id, start) if key else start())
         await remember_session_key(api, call.principal, request.session_key, request.session_id)
         if request.stream:
             return sse_reply(ResponseStream(job, run), _headers(request, request.model.runs))

@@ -31,6 +31,7 @@ from hermes.protocols.http.turns import (
     remember_session_key,
     session_key_of,
     session_of_key,
+    start_claimed,
     start_run,
 )
 from hermes.protocols.wire.json_codec import decode, encode
@@ -65,16 +66,18 @@ async def create_run(call: Call) -> Reply:
     checked = await _checked(call, body, session_key)
     cancel_on_leave = cancels_on_disconnect(call, default=False)
     run_id = call.api.services.ids("run")
-    if key is not None:
-        there = await call.api.runs.claim(call.principal, f"runs:{key}", _fingerprint(body, session_key), run_id)
+
+    async def start() -> Run:
+        return await _start(call, checked, run_id, keyed=key is not None, cancel_on_leave=cancel_on_leave)
+
+    if key is None:
+        run = await start()
+    else:
+        slot = f"runs:{key}"
+        there = await call.api.runs.claim(call.principal, slot, _fingerprint(body, session_key), run_id)
         if there is not None:
             return await _replayed(call, there)
-    try:
-        run = await _start(call, checked, run_id, keyed=key is not None, cancel_on_leave=cancel_on_leave)
-    except BaseException:
-        if key is not None:
-            await call.api.runs.release(call.principal, f"runs:{key}", run_id)
-        raise
+        run = await start_claimed(call, slot, run_id, start)
     headers = {"Location": f"/v1/runs/{run.run_id}", "X-Hermes-Session-Id": run.session.key}
     if session_key is not None:
         headers["X-Hermes-Session-Key"] = session_key

@@ -7,7 +7,7 @@ it when its client goes away.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol, runtime_checkable
 
@@ -294,6 +294,21 @@ async def start_run(call: Call, admission: Admission, key: str, request: RunRequ
             await run.submission.wait_accepted()
         return run
     raise SessionClosing
+
+
+async def start_claimed(call: Call, slot: str, run_id: str, start: Callable[[], Awaitable[Run]]) -> Run:
+    """Start the run of a freshly claimed idempotency key. If it does not start, the key is free again; if it does and
+    only its client is gone, the key stays: the retry must find this very run."""
+    runs = call.api.runs
+    try:
+        return await start()
+    except HermesError:
+        await runs.release(call.principal, slot, run_id)
+        raise
+    except BaseException:
+        if not runs.knows(run_id):
+            await runs.release(call.principal, slot, run_id)
+        raise
 
 
 def rows_of(run: Run, record: TurnRecord) -> list[Row]:

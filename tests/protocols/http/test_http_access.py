@@ -9,8 +9,9 @@ import pytest
 
 from hermes.protocols.http.routes import ROUTES
 from hermes.settings import Settings
-from tests.support.core import say
+from tests.support.core import call, hang, say
 from tests.support.http_surface import KEY, http_surface
+from tests.support.raw_http import read_until
 
 ENVELOPE = {"message", "type", "param", "code"}
 POSTS = [route.path for route in ROUTES if route.method == "POST"]
@@ -220,6 +221,7 @@ async def test_capabilities_name_only_what_is_served() -> None:
     async with http_surface() as surface:
         body = (await surface.get("/v1/capabilities")).json()
         served = {(route.method, route.path) for route in ROUTES}
+        assert body["endpoints"].pop("browser_control_ws")["path"] in surface.surface.websockets
         for endpoint in body["endpoints"].values():
             assert (endpoint["method"], endpoint["path"]) in served
         assert body["features"]["run_events_replay"]["durable"] is True
@@ -238,8 +240,6 @@ async def test_detailed_health_and_metrics_show_the_turns() -> None:
 
 
 async def test_the_live_tree_is_shown_and_one_node_of_it_cancelled() -> None:
-    from tests.support.core import call
-
     async with http_surface(say("", calls=[call("nap", seconds=3600)]), say("went on")) as surface:
         run_id = (await surface.post("/v1/runs", {"input": "x"})).json()["run_id"]
         await surface.until(lambda: surface.live_runs()[0].last_event == "tool.started")
@@ -253,3 +253,22 @@ async def test_the_live_tree_is_shown_and_one_node_of_it_cancelled() -> None:
         assert answer.json()["cancelled"] is True
         assert (await surface.ended(run_id))["output"] == "went on"
         assert (await surface.client.delete("/v1/tree/n999")).status_code == 404
+
+
+async def test_the_tree_can_be_watched() -> None:
+    async with http_surface(hang()) as surface:
+        stream = await surface.raw("GET", "/v1/tree?stream=1")
+        first = await read_until(stream, b'"version"')
+        assert b"event: tree" in first and b'"turn"' not in first
+        await surface.post("/v1/runs", {"input": "x"})
+        await read_until(stream, b'"kind":"turn"')
+        stream.socket.close()
+
+
+async def test_a_ticket_for_the_gateways_socket_is_minted_with_the_key_only() -> None:
+    async with http_surface() as surface:
+        assert (await surface.post("/api/auth/ws-ticket")).status_code == 404
+        surface.surface.api.mint_ticket = lambda: "t-1"
+        assert (await surface.post("/api/auth/ws-ticket")).json() == {"ticket": "t-1", "ttl_seconds": 30}
+        refused = await surface.client.post("/api/auth/ws-ticket", headers={"Authorization": ""})
+        assert refused.status_code == 401

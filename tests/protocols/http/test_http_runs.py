@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import trio
 
+from hermes.agent.ports import LeaseOwner
 from hermes.agent.store.memory import MemoryStore
+from hermes.errors import SessionOwnedElsewhere
 from hermes.outcomes import CancelReason, Cause
 from hermes.settings import Settings
 from tests.support.core import call, clock, hang, say
@@ -318,6 +320,62 @@ async def test_a_refused_start_gives_its_key_back() -> None:
         assert (await surface.post("/v1/runs", body, Idempotency_Key="k")).status_code == 400
         answer = await surface.post("/v1/runs", {"input": "x"}, Idempotency_Key="k")
         assert (answer.status_code, answer.json()["replayed"]) == (202, False)
+
+
+class SlowLeases(MemoryStore):
+    """A store whose leases are given only when the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__(now=clock)
+        self.gate = trio.Event()
+
+    async def acquire_lease(self, key: str, owner: LeaseOwner, *, ttl: float) -> int:
+        await self.gate.wait()
+        return await super().acquire_lease(key, owner, ttl=ttl)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/runs", {"input": "x"}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+        ("/v1/responses", {"input": "x"}),
+    ],
+)
+async def test_a_retry_after_a_lost_answer_finds_the_run_that_was_started(path: str, body: Any) -> None:
+    store = SlowLeases()
+    async with http_surface(say("once"), store=store) as surface:
+        stream = await surface.raw("POST", path, body, "Idempotency-Key: k\r\n")
+        await surface.until(lambda: bool(surface.live_runs()))
+        (run,) = surface.live_runs()
+        stream.socket.close()
+        await trio.sleep(0.05)
+        store.gate.set()
+        answer = await surface.post(path, body, Idempotency_Key="k")
+        assert answer.status_code < 300, answer.text
+        assert answer.headers["idempotency-replayed"] == "true"
+        assert answer.json().get("run_id", answer.json().get("id")) == run.run_id
+        await surface.ended(run.run_id)
+        assert len(surface.model.requests) == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_a_refused_turn_gives_its_key_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore(now=clock)
+    async with http_surface(say("now"), store=store) as surface:
+        body = {"messages": [{"role": "user", "content": "x"}], "input": "x"}
+
+        async def refuse(*_: Any, **__: Any) -> int:
+            await trio.lowlevel.checkpoint()
+            raise SessionOwnedElsewhere("pid 1 on elsewhere")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "acquire_lease", refuse)
+            refused = await surface.post(path, body, Idempotency_Key="k")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (409, "session_active_turn")
+        answer = await surface.post(path, body, Idempotency_Key="k")
+        assert answer.status_code == 200, answer.text
+        assert "idempotency-replayed" not in answer.headers
 
 
 async def test_a_run_of_a_dead_process_is_interrupted() -> None:
