@@ -4,7 +4,10 @@ provider could have written itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
 
 from hermes.agent.ports import ModelFinished, ModelRequest, ResolvedModel, ToolSpec
 from hermes.messages import Content, Row, TextPart
@@ -30,8 +33,12 @@ def content_tokens(content: Content) -> int:
 def row_tokens(row: Row) -> int:
     """The size of a row as the model reads it."""
     content = row.content if row.api_content is None else row.api_content
+    # Every row of a transcript comes by at every request: the plain ones take the short way.
+    size = -(-len(content) // CHARS_PER_TOKEN) if type(content) is str else content_tokens(content)
+    if not row.tool_calls:
+        return ROW_OVERHEAD_TOKENS + size
     calls = sum(len(call.name) + len(call.arguments) + 20 for call in row.tool_calls)
-    return ROW_OVERHEAD_TOKENS + content_tokens(content) + calls // CHARS_PER_TOKEN
+    return ROW_OVERHEAD_TOKENS + size + calls // CHARS_PER_TOKEN
 
 
 def rows_tokens(rows: Iterable[Row]) -> int:
@@ -40,8 +47,16 @@ def rows_tokens(rows: Iterable[Row]) -> int:
 
 def spec_tokens(tools: Sequence[ToolSpec]) -> int:
     return sum(
-        text_tokens(tool.name + tool.description) + len(str(tool.parameters)) // CHARS_PER_TOKEN for tool in tools
+        text_tokens(tool.name + tool.description) + len(_json(tool.parameters)) // CHARS_PER_TOKEN for tool in tools
     )
+
+
+def _json(parameters: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(parameters, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def request_tokens(request: ModelRequest) -> int:

@@ -57,20 +57,23 @@ def _clean(row: Row, options: WireOptions) -> Row | None:
         return None
     if row.role == "user" and not content:
         content = EMPTY_PROMPT
-    foreign = _issuer(row) not in ("", options.issuer)
-    return replace(
-        row,
+    metadata = row.display_metadata
+    foreign = metadata is not None and _issuer(row) not in ("", options.issuer)
+    # Written out, not ``replace``: this is done with every row of a transcript at every request.
+    return Row(
+        role=row.role,
         content=content,
-        timestamp=0.0,
-        row_id=None,
-        api_content=None,
-        display_metadata=_kept_metadata(row),
-        effect_disposition=None,
-        token_count=None,
-        platform_message_id=None,
-        tool_calls=tuple(_canonical_call(call) for call in row.tool_calls),
+        tool_calls=tuple(map(_canonical_call, row.tool_calls)) if row.tool_calls else (),
+        tool_call_id=row.tool_call_id,
+        tool_name=row.tool_name,
+        reasoning=row.reasoning,
+        reasoning_content=row.reasoning_content,
         reasoning_details=None if foreign or options.drop_signed_reasoning else row.reasoning_details,
         replay_items=None if foreign or options.drop_replay_items else row.replay_items,
+        finish_reason=row.finish_reason,
+        display_kind=row.display_kind,
+        display_metadata=None if metadata is None else _kept_metadata(row),
+        compacted_summary=row.compacted_summary,
     )
 
 

@@ -106,6 +106,8 @@ class Models:
         self._client = client
         self._clock = clock
         self._providers: dict[Endpoint, HttpProvider] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        """By provider, as the settings of the moment have it: each turn asks several times."""
         self._lists: dict[str, tuple[ServedModel, ...]] = {}
         self._demo = DemoProvider()
         self.configure(settings, credentials, custom=custom, fallbacks=fallbacks)
@@ -123,6 +125,7 @@ class Models:
         self._custom = {slug(provider.name): provider for provider in custom}
         self._fallbacks = tuple(fallbacks)
         self._providers.clear()
+        self._endpoints.clear()
         self._lists.clear()
 
     # --- ModelGateway ------------------------------------------------------------------------------------------------
@@ -295,6 +298,12 @@ class Models:
         return row.id
 
     def _endpoint(self, provider: str) -> Endpoint:
+        found = self._endpoints.get(provider)
+        if found is None:
+            found = self._endpoints[provider] = self._find_endpoint(provider)
+        return found
+
+    def _find_endpoint(self, provider: str) -> Endpoint:
         chosen = self._canonical(provider)
         if chosen == DEMO:
             raise ProviderNotConfigured("the demonstration has no endpoint")
