@@ -7,6 +7,7 @@ import json
 import random
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.support.server_process import (
 
 pytestmark = pytest.mark.e2e
 LIMIT = 60
+MCP_PROGRAM = Path(__file__).parents[1] / "support" / "mcp_server_program.py"
 Frame = dict[str, Any]
 
 
@@ -370,3 +372,29 @@ async def test_no_credentials_at_all_is_told_before_a_session_is_made(tmp_path: 
             refused = await server.request("session/new", {"cwd": str(tmp_path), "mcpServers": []})
             assert refused["error"]["code"] == -32000
             assert "hermes acp --setup" in refused["error"]["message"]
+
+
+async def test_the_servers_an_editor_brings_offer_their_tools_to_that_session_and_end_with_it(tmp_path: Path) -> None:
+    calls = tool("mcp__specimen__add", a=20, b=22)
+    script = Script.of(calls, said("42"), said("nothing to call here"))
+    specimen = {
+        "name": "specimen",
+        "command": sys.executable,
+        "args": [str(MCP_PROGRAM), "stdio"],
+        "env": [{"name": "SPECIMEN_NOTES", "value": str(tmp_path / "notes")}],
+    }
+    broken = {"name": "broken", "command": "/nowhere/at/all", "args": [], "env": []}
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider, editor(tmp_path / "home", model_environment(provider)) as client:
+            with_servers = await client.call("session/new", cwd=str(tmp_path), mcpServers=[broken, specimen])
+            session = with_servers["sessionId"]
+            await client.answer(await client.start_prompt(session, "add"))
+            last = client.updates("tool_call_update")[-1]
+            assert last["status"] == "completed"
+            assert "42" in str(last)
+            other = await client.new_session(tmp_path)
+            await client.answer(await client.start_prompt(other, "hi"))
+            assert "mcp__specimen__add" in str(provider.requests[0].body)
+            assert "mcp__specimen__add" not in str(provider.requests[-1].body)
+            await client.call("session/close", sessionId=session)
+            await assert_no_children(client.server)
