@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from hermes.agent.ports import ModelGateway, Provider, ResolvedModel
+from hermes.agent.ports import Provider, ResolvedModel
 from hermes.errors import InvalidValue, ModelNotServed, ProviderNotConfigured
 from hermes.settings import Settings
 from tests.support.core import say
@@ -54,7 +54,7 @@ class PickyModels:
 
 
 def picky(surface: Surface) -> None:
-    gateway: ModelGateway = PickyModels(surface.model)
+    gateway: Any = PickyModels(surface.model)
     object.__setattr__(surface.tree.services, "models", gateway)
 
 

@@ -47,7 +47,7 @@ async def test_the_official_stream_helper_follows_a_tool_turn() -> None:
 
         def use(client: openai.OpenAI) -> tuple[list[str], Any]:
             with client.responses.stream(model="m", input="hi") as stream:
-                kinds = [event.type for event in stream]
+                kinds: list[str] = [event.type for event in stream]
                 return kinds, stream.get_final_response()
 
         kinds, final = await surface.openai(use)
