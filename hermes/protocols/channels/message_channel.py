@@ -132,6 +132,10 @@ class MessageChannel(Protocol):
     def send_nowait(self, frame: bytes) -> bool:
         """Queue one frame. False when the client is gone or was cut off, which this call may have done."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether queueing is welcome right now."""
+
     async def wait_room(self) -> bool:
         """Wait until queueing is welcome: for senders that can wait. False when the client is gone."""
 

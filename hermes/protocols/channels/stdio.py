@@ -107,6 +107,10 @@ class StdioChannel:
             self.abort()
             return False
 
+    @property
+    def has_room(self) -> bool:
+        return self._outbox.has_room
+
     async def wait_room(self) -> bool:
         return await self._outbox.wait_room()
 

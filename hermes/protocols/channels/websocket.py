@@ -149,6 +149,10 @@ class WebSocketChannel:
             self._closing = (code, reason)
         self._stop_reading()
 
+    @property
+    def has_room(self) -> bool:
+        return self._outbox.has_room
+
     async def wait_room(self) -> bool:
         return await self._outbox.wait_room()
 

@@ -7,7 +7,7 @@ entry looks like is encoded once and kept with the entry, for every client that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from hermes.events import ReasoningDelta, SessionEvent, TextDelta, ThinkingStatus
 from hermes.nurseries.event_log import LogEntry
@@ -16,6 +16,8 @@ from hermes.protocols.gateway.events import Shown, WireEvent, event_frame, trans
 ENCODED_AS = "gateway"
 
 Entry = LogEntry[SessionEvent]
+ShownNow = Callable[[], Shown]
+"""What hosts may see; asked only when something has to be encoded."""
 
 
 class Backlog:
@@ -50,11 +52,11 @@ def merges(first: SessionEvent, second: SessionEvent) -> bool:
     return isinstance(second, TextDelta | ReasoningDelta | ThinkingStatus) and first.turn_id == second.turn_id  # type: ignore[union-attr]
 
 
-def run_frame(run: list[Entry], session_id: str, shown: Shown) -> bytes:
+def run_frame(run: list[Entry], session_id: str, shown: ShownNow) -> bytes:
     """The frame of one run; empty where this surface shows nothing."""
     if len(run) == 1:
         return entry_frame(run[0], session_id, shown)
-    first = translate(run[0].event, shown)
+    first = translate(run[0].event, shown())
     if first is None:
         return b""
     last = run[-1].event
@@ -65,11 +67,11 @@ def run_frame(run: list[Entry], session_id: str, shown: Shown) -> bytes:
     return event_frame(WireEvent(first.type, {"text": "".join(texts)}), session_id, run[-1].seq)
 
 
-def entry_frame(entry: Entry, session_id: str, shown: Shown) -> bytes:
+def entry_frame(entry: Entry, session_id: str, shown: ShownNow) -> bytes:
     """One entry's frame, encoded once for all readers."""
     frame = entry.encoded.get(ENCODED_AS)
     if frame is None:
-        wire = translate(entry.event, shown)
+        wire = translate(entry.event, shown())
         frame = b"" if wire is None else event_frame(wire, session_id, entry.seq)
         entry.encoded[ENCODED_AS] = frame
     return frame

@@ -45,13 +45,11 @@ class Watch:
         try:
             while True:
                 await self._subscription.wait()
-                has_room = False
-                while not has_room:
+                while not connection.has_room:
                     with trio.move_on_after(CONGESTED_LOOK):
                         if not await connection.wait_room():
                             return
-                        has_room = True
-                    if not has_room and not self._collect():
+                    if not connection.has_room and not self._collect():
                         return
                 if not self.catch_up():
                     return
@@ -70,15 +68,16 @@ class Watch:
         return True
 
     def _collect(self) -> bool:
-        limits = self._client.server.settings.limits
         try:
             while entries := self._subscription.next_nowait():
                 self._backlog.add(entries)
         except Lagged:
             return self._cut_off()
-        if len(self._backlog) > limits.subscriber_buffer + limits.replay_events or (
-            self._backlog.cost > limits.subscriber_bytes and len(self._backlog) > 1
-        ):
+        if len(self._backlog) == 1:
+            return True
+        limits = self._client.server.settings.limits
+        is_over = len(self._backlog) > limits.subscriber_buffer + limits.replay_events
+        if is_over or self._backlog.cost > limits.subscriber_bytes:
             return self._cut_off()
         return True
 

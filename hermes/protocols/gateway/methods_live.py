@@ -101,7 +101,7 @@ def events_since(client: GatewayClient, params: s.SessionEventsSinceParams) -> d
     """Missed events by number; ``truncated`` when some are gone."""
     session = client.session(params.session_id)
     client.catch_up(session)
-    shown = client.server.shown
+    shown = client.server.shown()
     entries, truncated = session.log.since(max(params.last_seen, 0))
     events = []
     for entry in entries:

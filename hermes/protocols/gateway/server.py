@@ -58,7 +58,6 @@ class GatewayServer:
         settings: Settings = self.tree.services.settings()
         return settings
 
-    @property
     def shown(self) -> Shown:
         display = self.settings.display
         return Shown(

@@ -129,6 +129,11 @@ class RpcConnection(Generic[C]):
         """Queue a frame that was built elsewhere. False when the client is gone."""
         return self._channel.send_nowait(frame)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether queueing is welcome right now."""
+        return self._channel.has_room
+
     async def wait_room(self) -> bool:
         """Wait until queueing is welcome, for senders that can wait. False when the client is gone."""
         return await self._channel.wait_room()

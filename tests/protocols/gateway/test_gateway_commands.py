@@ -202,7 +202,7 @@ async def test_the_catalogue_names_resolve_and_run(tmp_path: Path) -> None:
                 assert result["type"] in ("exec", "send", "prefill"), name
 
 
-async def test_slash_exec_prints_text_or_gives_a_prompt(autojump_clock: Any) -> None:
+async def test_slash_exec_prints_text_or_gives_a_prompt() -> None:
     services, _ = make_services(say("a"))
     async with running_tree(services) as tree, connected(tree) as host:
         session_id = await _talked(host, "first")

@@ -169,6 +169,6 @@ def test_one_event_is_encoded_once_for_all_readers() -> None:
     log: EventLog[Any] = EventLog(cost=events.event_cost, clock=lambda: 0.0)
     log.append(events.TextDelta("t", "hello"))
     (entry,), _ = log.since(0)
-    first = entry_frame(entry, "1a2b3c4d", Shown())
-    assert entry_frame(entry, "1a2b3c4d", Shown()) is first
+    first = entry_frame(entry, "1a2b3c4d", Shown)
+    assert entry_frame(entry, "1a2b3c4d", Shown) is first
     assert b'"type":"message.delta"' in first and b'"seq":1' in first
