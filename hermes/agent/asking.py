@@ -205,7 +205,7 @@ class Asker:
         return ModelRequest(
             request_id=f"{self._port.turn_id}:api:{self._progress.api_calls + 1}",
             model=resolved.model,
-            messages=wire_copy((*self.context_rows(), *asking.rows), options),
+            messages=wire_copy((*self.context_rows(), *asking.rows), options, setup.clean_rows),
             system=self._system_for(resolved),
             tools=specs,
             max_output_tokens=limit,

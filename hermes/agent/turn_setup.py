@@ -11,6 +11,7 @@ from hermes.agent.ports import ModelGateway, ResolvedModel, ToolSet
 from hermes.agent.progress import TurnProgress
 from hermes.agent.tool_plan import PathResolver
 from hermes.agent.tool_results import PathHints, Spill
+from hermes.agent.wire_copy import CleanRows
 from hermes.messages import Prompt, Row
 from hermes.outcomes import Completed, Failed
 from hermes.records import dataclass
@@ -25,7 +26,8 @@ class TurnSetup:
     ``system`` is the pinned prompt, its stable tier first. ``resolve_path`` follows links and case (TL-21). ``spill``
     writes an oversize result away, ``hints`` finds instruction files near touched paths, ``redact`` masks secrets in
     error texts and summaries, ``refresh_system`` builds the prompt anew after a compression. ``started_at`` is the
-    monotonic time of the acceptance; None means that the turn begins when the loop does.
+    monotonic time of the acceptance; None means that the turn begins when the loop does. ``clean_rows`` belongs to the
+    session, which keeps it from turn to turn.
     """
 
     models: ModelGateway
@@ -42,6 +44,7 @@ class TurnSetup:
     hints: PathHints | None = None
     redact: Callable[[str], str] = str
     refresh_system: RefreshSystem | None = None
+    clean_rows: CleanRows = field(default_factory=CleanRows, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import is_
 from typing import Any
 
 from hermes.agent.streaming import clean_surrogates
@@ -33,15 +34,52 @@ class WireOptions:
     drop_replay_items: bool = False
 
 
-def wire_copy(rows: Sequence[Row], options: WireOptions) -> tuple[Row, ...]:
+class CleanRows:
+    """The clean form of a conversation's rows, remembered from one request to the next.
+
+    Rows are never edited, so a row that is still the same object has the same clean form. Without this each request
+    would clean the whole transcript again, and a turn would cost the more the longer the conversation is.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self._clean: list[Row | None] = []
+        self._options: WireOptions | None = None
+
+    def of(self, rows: Sequence[Row], options: WireOptions) -> Sequence[Row | None]:
+        """One clean row for each row; None where nothing is left to send."""
+        if options != self._options:
+            self._options = options
+            self._forget_from(0)
+        known = len(self._rows)
+        if len(rows) < known or not all(map(is_, self._rows, rows)):
+            pairs = zip(self._rows, rows, strict=False)
+            self._forget_from(next((at for at, (mine, row) in enumerate(pairs) if mine is not row), len(rows)))
+            known = len(self._rows)
+        self._rows += rows[known:]
+        self._clean += [_clean(row, options) for row in rows[known:]]
+        return self._clean
+
+    def _forget_from(self, at: int) -> None:
+        del self._rows[at:]
+        del self._clean[at:]
+
+
+def wire_copy(rows: Sequence[Row], options: WireOptions, remembered: CleanRows | None = None) -> tuple[Row, ...]:
     """Rows as they are sent. Calls are answered, roles alternate where they must, nothing private is left."""
     newest_switch = next((row for row in reversed(rows) if row.display_kind == "model_switch"), None)
-    sent = (
-        row
-        for row in rows
-        if row.role != "system" and not _left_out(row) and (row.display_kind != "model_switch" or row is newest_switch)
-    )
-    return tuple(_merged(_answered([clean for row in sent if (clean := _clean(row, options))]), options))
+    sent = [
+        clean
+        for row, clean in zip(rows, (remembered or CleanRows()).of(rows, options), strict=True)
+        if clean is not None
+        and row.role != "system"
+        and (row.display_kind is None or not (_left_out(row) or (_is_switch(row) and row is not newest_switch)))
+    ]
+    return tuple(_merged(_answered(sent), options))
+
+
+def _is_switch(row: Row) -> bool:
+    return row.display_kind == "model_switch"
 
 
 def _left_out(row: Row) -> bool:

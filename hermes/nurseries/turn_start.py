@@ -213,6 +213,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         spill=services.spill,
         redact=services.redact,
         refresh_system=refresh,
+        clean_rows=session.clean_rows,
     )
 
 
