@@ -17,7 +17,7 @@ from hermes.settings import Settings
 from tests.support.core import Reply, call, hang, say
 from tests.support.http_surface import frames, http_surface
 
-HI = [{"role": "user", "content": "hi"}]
+HI: Any = [{"role": "user", "content": "hi"}]
 
 
 def fail(message: str, error_class: str = "format_error", *pieces: str) -> Reply:
@@ -47,7 +47,7 @@ def body(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 async def test_the_official_client_gets_an_answer() -> None:
     async with http_surface(think("hm", "Hello.")) as surface:
-        answer = await surface.openai(lambda c: c.chat.completions.create(model="any", messages=HI))  # type: ignore[arg-type]
+        answer = await surface.openai(lambda c: c.chat.completions.create(model="any", messages=HI))
         choice = answer.choices[0]
         assert (choice.message.content, choice.finish_reason, answer.model) == ("Hello.", "stop", "any")
         assert choice.message.model_extra == {"reasoning_content": "hm"}
@@ -60,7 +60,7 @@ async def test_the_official_client_streams_a_tool_turn() -> None:
         def use(client: openai.OpenAI) -> list[Any]:
             return list(
                 client.chat.completions.create(model="m", messages=HI, stream=True, extra_body={"hermes_events": False})
-            )  # type: ignore[arg-type,call-overload]
+            )
 
         chunks = await surface.openai(use)
         assert chunks[0].choices[0].delta.role == "assistant"
@@ -73,7 +73,7 @@ async def test_the_official_stream_helper_works() -> None:
     async with http_surface(say("Hi")) as surface:
 
         def use(client: openai.OpenAI) -> Any:
-            with client.chat.completions.stream(model="m", messages=HI) as stream:  # type: ignore[arg-type]
+            with client.chat.completions.stream(model="m", messages=HI) as stream:
                 for _ in stream:
                     pass
                 return stream.get_final_completion()
@@ -175,7 +175,7 @@ async def test_a_failed_stream_makes_the_official_client_raise() -> None:
     async with http_surface(fail("broken")) as surface:
 
         def use(client: openai.OpenAI) -> None:
-            for _ in client.chat.completions.create(model="m", messages=HI, stream=True):  # type: ignore[arg-type]
+            for _ in client.chat.completions.create(model="m", messages=HI, stream=True):
                 pass
 
         with pytest.raises(openai.APIError):
