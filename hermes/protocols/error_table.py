@@ -136,7 +136,7 @@ METHOD_CODES: Final[Mapping[str, Mapping[type[e.HermesError], int]]] = {
     "rollback.restore": {e.InvalidParams: 4014, e.NotFound: 4014, e.Unavailable: 5020},
     "rollback.list": {e.Unavailable: 5020},
     "config.set": {e.Unavailable: 5001, e.InvalidParams: 4002},
-    "config.get": {e.Unavailable: 5001, e.InvalidParams: 4002},
+    "config.get": {e.ProviderNotConfigured: 5013, e.Unavailable: 5001, e.InvalidParams: 4002},
     "model.save_key": {e.InvalidParams: 4001, e.Unsupported: 4003, e.Unavailable: 5034},
     "model.disconnect": {e.InvalidParams: 4001, e.Unsupported: 4003, e.NothingToUndo: 4005, e.Unavailable: 5034},
     "model.options": {e.Unavailable: 5033, e.ProviderError: 5033},
