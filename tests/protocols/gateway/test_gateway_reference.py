@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,15 @@ def fields(model: type[BaseModel] | Any) -> str:
 
 def test_the_page_is_what_the_table_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == expected_page(), f"write {PAGE} anew: python -m {__name__}"
+
+
+def test_every_event_that_is_sent_has_a_row() -> None:
+    page = Path("docs/reference/gateway-events.md").read_text(encoding="utf-8")
+    sources = "".join(path.read_text() for path in Path("hermes/protocols/gateway").glob("*.py"))
+    sent = set(re.findall(r'WireEvent\(\s*"([a-z_.]+)"', sources))
+    assert len(sent) > 25
+    missing = [name for name in sorted(sent) if f"`{name}`" not in page]
+    assert missing == []
 
 
 if __name__ == "__main__":
