@@ -160,7 +160,7 @@ class Session:
             reason = self.scope.reason or CancelReason(Cause.SHUTDOWN)
             self._closing = self._closing or reason
             with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
-                await self.question_log.flush()
+                await contained("question log", self.question_log.flush)
                 await turn_end.close_stored(self, reason)
             word = WITHDRAWAL_WORDS.get(reason.cause, reason.cause.value)
             self.log.append(SessionClosed(word))
