@@ -52,13 +52,7 @@ def build_services(
     config = LiveConfig(loaded, overrides)
     home = loaded.home
     announce: EventLog[ServerEvent] = EventLog(cost=event_cost, clock=time.time, max_events=1024)
-    models = Models(
-        model_settings(loaded),
-        loaded.credentials,
-        HttpClient(proxies=ProxySettings.from_variables(proxy_variables())),
-        custom=custom_providers(loaded),
-        fallbacks=fallback_specs(loaded),
-    )
+    models = _follow_config(config, announce)
     tools = tool_services(loaded, config)
     supervisor = ProcessSupervisor(
         owner_tag(str(home)),
@@ -76,14 +70,6 @@ def build_services(
     @functools.cache
     def plugins() -> tuple[Tool, ...]:
         return adapt_plugins(load_plugins(tools), PluginHost(supervisor, environment))
-
-    def config_changed(now: LoadedSettings, keys: Any) -> None:
-        models.configure(
-            model_settings(now), now.credentials, custom=custom_providers(now), fallbacks=fallback_specs(now)
-        )
-        announce.append(ConfigChanged(tuple(keys)))
-
-    config.listen(config_changed)
 
     return Services(
         store=store,
@@ -106,6 +92,27 @@ def build_services(
         redact=hide,
         tool_summary=tool_preview,
     )
+
+
+def _follow_config(config: LiveConfig, announce: EventLog[ServerEvent]) -> Models:
+    """The model registry of the moment: a changed configuration changes it too, and everybody is told."""
+    loaded = config.loaded
+    models = Models(
+        model_settings(loaded),
+        loaded.credentials,
+        HttpClient(proxies=ProxySettings.from_variables(proxy_variables())),
+        custom=custom_providers(loaded),
+        fallbacks=fallback_specs(loaded),
+    )
+
+    def config_changed(now: LoadedSettings, keys: Any) -> None:
+        models.configure(
+            model_settings(now), now.credentials, custom=custom_providers(now), fallbacks=fallback_specs(now)
+        )
+        announce.append(ConfigChanged(tuple(keys)))
+
+    config.listen(config_changed)
+    return models
 
 
 def _tool_builder(

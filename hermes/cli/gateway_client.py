@@ -15,9 +15,8 @@ from urllib.parse import quote
 import click
 import trio_websocket
 
-from hermes.config import LoadedSettings
+from hermes.config import LoadedSettings, read_server_key
 from hermes.errors import InvalidValue
-from hermes.server_key import find_server_key
 
 Frame = dict[str, Any]
 MAX_FRAME = 384 * 1024 * 1024
@@ -39,7 +38,11 @@ class GatewayConnection:
         self._last_id = 0
 
     async def send(self, frame: Mapping[str, Any]) -> None:
-        await self._socket.send_message(json.dumps({"jsonrpc": "2.0", **frame}))
+        """Raises ``LinkLost``."""
+        try:
+            await self._socket.send_message(json.dumps({"jsonrpc": "2.0", **frame}))
+        except trio_websocket.ConnectionClosed as error:
+            raise LinkLost(self.why_lost()) from error
 
     async def receive(self) -> Frame | None:
         """The next frame; None when the server has closed the connection."""
@@ -65,9 +68,12 @@ class GatewayConnection:
                     raise CallFailed(method, frame["error"])
                 return frame["result"]
             on_frame(frame)
+        raise LinkLost(self.why_lost())
+
+    def why_lost(self) -> str:
         closed = self._socket.closed
         why = f": {closed.reason or closed.name} ({closed.code})" if closed is not None else ""
-        raise click.ClickException(f"the server closed the connection{why}")
+        return f"the server closed the connection{why}"
 
 
 @asynccontextmanager
@@ -79,16 +85,3 @@ async def connected(url: str) -> AsyncIterator[GatewayConnection]:
             yield GatewayConnection(socket)
     except (OSError, trio_websocket.HandshakeError) as error:
         raise click.ClickException(f"cannot connect to {shown}: {error}. Is `hermes serve` running?") from error
-
-
-def gateway_url(loaded: LoadedSettings, given: str | None, environ: Mapping[str, str]) -> str:
-    """The address of the home's own server, unless one was given."""
-    if given:
-        return given
-    api = loaded.settings.gateway.api_server
-    try:
-        key = find_server_key(loaded.home, environ, loaded.credentials, api.key)
-    except InvalidValue as error:
-        raise click.ClickException(error.message) from error
-    host = f"[{api.host}]" if ":" in api.host else api.host
-    return f"ws://{host}:{api.port}/api/ws?token={quote(key.value)}"

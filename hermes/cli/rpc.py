@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import click
@@ -21,7 +20,8 @@ def command(method: str | None, params: str | None, url: str | None, say: str | 
     """Call METHOD with PARAMS (a JSON object) and print the result; or --say something and watch the frames."""
     import trio
 
-    from hermes.cli.gateway_client import connected, gateway_url
+    from hermes.cli.gateway_client import connected
+    from hermes.cli.running_server import gateway_url
 
     if (method is None) == (say is None):
         raise click.UsageError("give a METHOD or --say TEXT")
@@ -29,7 +29,7 @@ def command(method: str | None, params: str | None, url: str | None, say: str | 
         arguments = json.loads(params) if params else {}
     except ValueError as error:
         raise click.UsageError(f"PARAMS is no JSON: {error}") from error
-    address = gateway_url(load(**shared), url, os.environ)
+    address = gateway_url(load(**shared), url)
 
     def show(frame: Any) -> None:
         click.echo(json.dumps(frame, ensure_ascii=False))

@@ -99,7 +99,7 @@ class BackgroundProcess:
                     await self._attend(entry, pump)
             finally:
                 try:
-                    clearance = await self._supervisor.clear(entry, streams, pump)
+                    clearance = await self._supervisor.clear(entry, streams, pump)  # noqa: ASYNC102 (shielded and bounded inside)
                 finally:
                     self._settle(entry, clearance)
         finally:

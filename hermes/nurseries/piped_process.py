@@ -84,7 +84,7 @@ async def open_piped(
                     nursery.cancel_scope.cancel()
         finally:
             streams.stdin.close()
-            await supervisor.clear(entry, streams, pump)
+            await supervisor.clear(entry, streams, pump)  # noqa: ASYNC102 (shielded and bounded inside)
             lines.finish()
     finally:
         supervisor.release(entry)

@@ -116,7 +116,7 @@ class ProcessSupervisor:
                     await _converse(entry, streams, pump)
                 timed_out = limit.cancelled_caught
             finally:
-                clearance = await self.clear(entry, streams, pump)
+                clearance = await self.clear(entry, streams, pump)  # noqa: ASYNC102 (shielded and bounded inside)
             assert entry.process is not None
             code, number = exit_status(entry.process.returncode)
             leftovers = 0 if timed_out else clearance.ended
@@ -187,10 +187,11 @@ class ProcessSupervisor:
                 cwd=spec.cwd,
                 start_new_session=spec.terminal is None,
             )
-        except BaseException as error:
+        except (OSError, ValueError) as error:
             streams.close()
-            if isinstance(error, OSError | ValueError):
-                raise spawn_failure(spec, error) from error
+            raise spawn_failure(spec, error) from error
+        except BaseException:
+            streams.close()
             raise
         finally:
             if child_end is not None:
