@@ -121,6 +121,6 @@ def test_usage_adds_up_and_its_cost_is_unknown_only_when_both_are() -> None:
     second = Usage(10, 20, 30, 40, 50, calls=2, estimated=True)
     total = first.plus(second)
     assert total == Usage(11, 22, 33, 44, 55, calls=3, cost_usd=0.5, estimated=True)
-    assert total.total_tokens == 33
+    assert (total.prompt_tokens, total.total_tokens) == (11 + 33 + 44, 11 + 33 + 44 + 22)
     assert Usage().plus(Usage()).cost_usd is None
     assert first.plus(first).cost_usd == 1.0

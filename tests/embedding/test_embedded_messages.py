@@ -122,8 +122,9 @@ def test_a_turn_without_a_prompt_of_its_own_has_no_index() -> None:
 
 
 def test_usage_has_both_spellings() -> None:
-    told = usage_dict(Usage(5, 7))
-    assert (told["prompt_tokens"], told["completion_tokens"]) == (told["input_tokens"], told["output_tokens"]) == (5, 7)
+    told = usage_dict(Usage(5, 7, cache_read_tokens=20, cache_write_tokens=30))
+    assert (told["input_tokens"], told["output_tokens"]) == (5, 7)
+    assert (told["prompt_tokens"], told["completion_tokens"], told["total_tokens"]) == (55, 7, 62)
 
 
 def test_events_become_plain_data() -> None:

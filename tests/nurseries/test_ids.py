@@ -16,7 +16,7 @@ FORMS = {
     "srq": r"srq-[0-9a-f]+",
     "proc": r"proc_[0-9a-f]{12}",
     "run": r"run_[0-9a-f]+",
-    "chatcmpl": r"chatcmpl_[0-9a-f]+",
+    "chatcmpl": r"chatcmpl[-_][0-9a-zA-Z]+",
     "resp": r"resp_[0-9a-f]+",
     "aux": r"aux_[0-9a-f]+",
 }

@@ -546,3 +546,59 @@ async def test_a_prompt_that_no_provider_serves_is_refused_and_the_next_one_is_t
         assert session.rows[-1].role == "assistant", "the history is whole without an answer too"
         gateway.ready = True
         assert (await (await started(session)).wait_ended()).text == "now"
+
+
+async def test_a_prompt_that_is_sent_again_while_it_runs_is_accepted_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    services, model = make_services(say("a", "b", pause=5))
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        first = session.submit_nowait(typed("hello"))
+        again = session.submit_nowait(typed("hello"), policy=BusyPolicy.REDIRECT)
+        assert await again.wait_accepted() == await first.wait_accepted()
+        turn = await first.wait_turn()
+        assert turn is await again.wait_turn() and turn is not None
+        await turn.wait_ended()
+        assert len(model.requests) == 1
+
+
+async def test_a_redirect_in_the_tick_in_which_the_answer_is_complete_is_not_lost(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    sessions: list[Session] = []
+    plain = say("the old answer")
+
+    async def overtaken(request: Any, on_delta: Any) -> Any:
+        finished = await plain(request, on_delta)
+        assert sessions[0].redirect("the other way") == "redirected"
+        return finished
+
+    services, _ = make_services(overtaken, say("the new answer"))
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        sessions.append(session)
+        record = await (await started(session)).wait_ended()
+        assert (record.text, record.user_intervened) == ("the new answer", True)
+        assert [row.text for row in session.rows] == ["hello", "the old answer", "the other way", "the new answer"]
+
+
+async def test_a_question_that_cannot_be_recorded_does_not_hold_the_end_of_the_session_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    closing = False
+
+    async def broken(method: str) -> None:
+        await trio.lowlevel.checkpoint()
+        if closing and method.endswith("_record"):
+            raise KeyError("a bug in the store")
+
+    services, _ = make_services(say("", calls=[call("ask")]), store=FailingStore(before=broken))
+    with trio.fail_after(60):
+        async with running_tree(services) as tree:
+            session = tree.registry.create(source="test", cwd="/")
+            await started(session)
+            closing = True
+            session.cancel(CLOSE)
+            assert await session.wait_closed() == "session_closed"
+            assert events_of(session)[-1] == SessionClosed("session_closed")

@@ -469,3 +469,29 @@ async def test_a_session_that_nobody_used_for_hours_is_closed(autojump_clock: tr
         assert announced(services, SessionReclaimed) == [
             SessionReclaimed(forgotten.runtime_id, forgotten.key, "idle_timeout")
         ]
+
+
+async def test_a_parked_turn_that_does_not_let_go_loses_its_session(autojump_clock: trio.testing.MockClock) -> None:
+    from collections.abc import Mapping
+
+    from hermes.agent.ports import ToolContext
+    from tests.support.core import PlainTool
+
+    async def clings(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(800)
+        return "late"
+
+    services, _ = make_services(say("", calls=[call("clings")]), tools=[PlainTool("clings", clings)])
+    async with running_tree(services) as tree:
+        session = parked(tree)
+        await started(session)
+        session.detach("ws")
+        await trio.sleep(650)
+        assert not session.closing
+        await trio.sleep(20)
+        assert session.closing
+        await session.wait_closed()
+        assert announced(services, SessionReclaimed) == [
+            SessionReclaimed(session.runtime_id, session.key, "ws_orphan_reap")
+        ]

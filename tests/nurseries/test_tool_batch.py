@@ -1,4 +1,4 @@
-"""The calls of one model message: each in its own scope, each with one result, stored in call order before it is told."""
+"""The calls of one model message: each in its own scope, each with one result, stored in order before it is told."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ async def test_a_result_of_the_tick_of_the_stop_is_what_happened(autojump_clock:
     with host.scope:
         await batch.run()
     rows = await batch.close_cancelled(STOP)
-    assert [row.text for row in (*host.rows, *rows)][0] == "was done"
+    assert next(row.text for row in (*host.rows, *rows)) == "was done"
     assert len(host.rows) == 1
 
 

@@ -1,4 +1,4 @@
-"""What one tool call may use, over the real turn: it sees its own session, asks in order, and shows without flooding."""
+"""What one tool call may use, over the real turn: its own session, questions in order, progress without a flood."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_a_turn_that_nobody_attends_asks_nobody(autojump_clock: trio.testi
 
 
 async def test_parallel_calls_ask_one_at_a_time_in_the_models_order(autojump_clock: trio.testing.MockClock) -> None:
-    answers: list[tuple[str, object]] = []
+    answers: list[object] = []
 
     async def ask(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
         answers.append((ctx.call_id, await ctx.ask(APPROVAL)))
@@ -111,10 +111,10 @@ async def test_a_steer_that_waits_can_be_seen_and_taken_back(autojump_clock: tri
         session = tree.registry.create(source="test", cwd="/")
         turn = await started(session)
         assert session.steer("one") and session.steer("two")
-        assert turn.pending_steers == ("one", "two")
+        assert list(turn.pending_steers) == ["one", "two"]
         assert turn.withdraw_steer("one")
         assert not turn.withdraw_steer("one")
-        assert turn.pending_steers == ("two",)
+        assert list(turn.pending_steers) == ["two"]
 
 
 @pytest.mark.parametrize("kind", ["model_call", "turn"])

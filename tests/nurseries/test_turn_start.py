@@ -309,3 +309,18 @@ async def test_a_process_that_ends_with_its_session_starts_nothing(autojump_cloc
         session.cancel(CancelReason(Cause.SESSION_CLOSED))
         session.process_finished(ended(), "")
         assert session.slot.turn is None and session.slot.queued == ()
+
+
+async def test_what_a_prompt_names_is_read_when_its_turn_begins(autojump_clock: trio.testing.MockClock) -> None:
+    services, model = make_services(say("read"))
+
+    async def load() -> str:
+        await trio.sleep(5)
+        return "look at this: contents"
+
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await started(session, "look at this", load_api_content=load)
+        await turn.wait_ended()
+        assert (session.rows[0].content, session.rows[0].api_content) == ("look at this", "look at this: contents")
+        assert "contents" in str(model.requests[0].messages[0])
