@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from hermes.agent.ports import SessionMemory, Tool
+from hermes.errors import NotFound
 from hermes.nurseries.mcp_config import McpServerConfig, client_servers, configured_servers, revision
 from hermes.nurseries.mcp_server import McpServer, ServerHost
 from hermes.nurseries.mcp_transport import TransportHost
@@ -168,6 +169,22 @@ class McpServers:
     def status(self) -> list[dict[str, Any]]:
         """``[{name, status, tool_count, error?}]`` for ``SessionInfo.mcp_servers``."""
         return [server.status() for server in self._servers.values()]
+
+    async def try_one(self, name: str, within: float) -> dict[str, Any]:
+        """Connect to one server now and say what came of it (``mcp.servers.test``). Raises ``NotFound``."""
+        server = self._servers.get(name)
+        if server is None:
+            raise NotFound(f"there is no MCP server {name!r}")
+        server.retry_now()
+        server.want()
+        with trio.move_on_after(within):
+            await server.wait_ready()
+        is_up = server.state == "connected"
+        tools = [{"name": tool.spec.name, "description": tool.spec.description} for tool in server.tools]
+        result: dict[str, Any] = {"ok": is_up, "tools": tools if is_up else [], "oauth_needed": False}
+        if not is_up:
+            result["error"] = server.error or f"the server is {server.state}"
+        return result
 
     def summaries(self) -> list[dict[str, Any]]:
         """The rows of ``mcp.servers.list``."""

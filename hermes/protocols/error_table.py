@@ -145,6 +145,7 @@ METHOD_CODES: Final[Mapping[str, Mapping[type[e.HermesError], int]]] = {
     "subagent.interrupt": {e.InvalidParams: 4000},
     "subagent.steer": {e.InvalidParams: 4000},
     "subagent.tail": {e.InvalidParams: 4000},
+    "mcp.servers.test": {e.NotFound: 4064},
     "reload.mcp": {e.Unavailable: 5015},
     "reload.env": {e.Unavailable: 5015},
     "setup.runtime_check": {e.Conflict: 5097},

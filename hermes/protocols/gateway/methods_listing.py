@@ -22,6 +22,8 @@ from hermes.protocols.rpc.method_table import Awaiting, MethodTable
 
 methods: MethodTable[GatewayClient] = MethodTable()
 
+MCP_TEST_WITHIN = 30.0
+
 TOOLSET_TEXTS: Mapping[str, str] = {
     "shell": "Commands and background processes",
     "files": "Reading, searching and editing files",
@@ -203,6 +205,14 @@ def mcp_list(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
 def mcp_status(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     servers: Sequence[Mapping[str, Any]] = client.server.tree.mcp.runtime_rows() if client.server.tree.mcp else ()
     return {"servers": [dict(row) for row in servers], "checked_at": int(client.server.services.clock())}
+
+
+@methods.method("mcp.servers.test", c.McpServersTestParams, c.McpServersTestResult)
+async def mcp_test(client: GatewayClient, params: c.McpServersTestParams) -> dict[str, Any]:
+    """Connects to one configured server and lists its tools, or says why that did not work."""
+    if client.server.tree.mcp is None:
+        raise NotFound(f"there is no MCP server {params.name!r}")
+    return await client.server.tree.mcp.try_one(params.name, MCP_TEST_WITHIN)
 
 
 # --- project, checkpoints --------------------------------------------------------------------------------------------

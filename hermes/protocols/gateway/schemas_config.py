@@ -196,6 +196,17 @@ class McpServersStatusResult(Result):
     checked_at: int
 
 
+class McpServersTestParams(GatewayParams):
+    name: str
+
+
+class McpServersTestResult(Result):
+    ok: bool
+    tools: list[dict[str, Json]]
+    oauth_needed: bool
+    error: str | None = None
+
+
 class ProjectFactsParams(GatewayParams):
     cwd: str | None = None
 

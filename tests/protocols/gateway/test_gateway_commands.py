@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from hermes.config import load_settings
 from hermes.live_config import LiveConfig
+from hermes.nurseries.mcp_config import McpServerConfig
+from hermes.nurseries.mcp_servers import McpServers
+from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.services import Services
 from tests.support.core import ScriptedModel, make_services, running_tree, say
 from tests.support.gateway_host import GatewayHost, Refusal, connected
@@ -286,3 +290,20 @@ async def test_the_command_line_and_the_shell_run_and_are_guarded(tmp_path: Path
 
 def _type(frame: dict[str, Any]) -> str | None:
     return frame["params"]["type"] if frame.get("method") == "event" else None
+
+
+async def test_a_configured_mcp_server_can_be_tried(tmp_path: Path) -> None:
+    services, _ = make_services(home=tmp_path)
+    servers = McpServers(TransportHost(services.supervisor, dict, str(tmp_path)))
+    servers.configure([McpServerConfig(name="broken", command="/no/such/program")])
+    async with running_tree(services) as tree, trio.open_nursery() as nursery, connected(tree) as host:
+        tree.mcp = servers
+        await nursery.start(servers.run, tree.scope)
+        assert [row["name"] for row in (await host.call("mcp.servers.list"))["servers"]] == ["broken"]
+        tried = await host.call("mcp.servers.test", name="broken")
+        assert (tried["ok"], tried["tools"]) == (False, []) and tried["error"]
+        assert (await host.call("mcp.servers.status"))["servers"][0]["connected"] is False
+        with pytest.raises(Refusal) as unknown:
+            await host.call("mcp.servers.test", name="nonsense")
+        assert unknown.value.code == 4064
+        nursery.cancel_scope.cancel()
