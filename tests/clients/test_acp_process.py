@@ -24,6 +24,7 @@ from tests.support.server_process import (
     assert_no_children,
     children_of,
     clean_environment,
+    processes_of,
     server_process,
 )
 
@@ -278,6 +279,42 @@ async def test_a_client_that_stops_reading_loses_nothing_and_the_turn_ends_meanw
             await process.stdout.aclose()
 
 
+async def test_an_agent_whose_output_nobody_reads_ends_with_its_input(tmp_path: Path) -> None:
+    pieces = [hashlib.sha512(str(number).encode()).hexdigest() * 3 + " " for number in range(3000)]
+    script = Script.of(Reply.of({"text": pieces}), tool("terminal", command="sleep 7001 & sleep 7002"))
+    home = tmp_path / "home"
+    home.mkdir()
+    with trio.fail_after(LIMIT):
+        async with FakeProvider(script) as provider:
+            process = await trio.lowlevel.open_process(
+                [str(COMMAND), "acp"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=clean_environment(home) | model_environment(provider),
+            )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            output = LineReader(process.stdout)
+
+            async def say(number: int, method: str, **params: Any) -> None:
+                frame = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                assert process.stdin is not None
+                await process.stdin.send_all(json.dumps(frame).encode() + b"\n")
+
+            await say(1, "session/new", cwd=str(tmp_path), mcpServers=[])
+            session = (await output.until(1))[-1]["result"]["sessionId"]
+            for number in (2, 3):
+                await say(number, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "go"}])
+            while not any("sleep 7002" in line for line in processes_of(home).values()):
+                await trio.sleep(0.02)
+            await process.stdin.aclose()
+            with trio.fail_after(5):
+                assert await process.wait() == 0
+            assert processes_of(home) == {}
+            await process.stdout.aclose()
+
+
 class LineReader:
     """Reads frames only when it is asked to."""
 
@@ -291,7 +328,9 @@ class LineReader:
         frames: list[Frame] = []
         while not frames or frames[-1].get("id") != number:
             while not self._lines:
-                *self._lines, self._rest = (self._rest + await self._stream.receive_some()).split(b"\n")
+                data = await self._stream.receive_some()
+                assert data, "the output ended"
+                *self._lines, self._rest = (self._rest + data).split(b"\n")
             frames.append(json.loads(self._lines.pop(0)))
         return frames
 

@@ -31,7 +31,7 @@ ProviderRows = Sequence[Mapping[str, Any]]
 """Rows of the model picker: ``slug``, ``models``, ``authenticated`` (gateway ``model.options``)."""
 
 SETUP_METHOD: Final = "hermes-setup"
-SETUP_HINT: Final = "Run `hermes acp --setup` in a terminal, or set a provider's key and choose with `hermes model`."
+SETUP_HINT: Final = "Run `hermes acp --setup` in a terminal, or put the key of a provider into the home's .env."
 
 COMMANDS: Final[tuple[tuple[str, str, str | None], ...]] = (
     ("help", "Show the commands", None),

@@ -22,6 +22,8 @@ METHODS: Final[MethodTable[AcpContext]] = MethodTable.combined(
 HANG_UP_WITHIN: Final = 3.0
 """Seconds that turns get to end, and their prompts to be answered, after the client has closed its side."""
 LAST_UPDATES_WITHIN: Final = 0.3
+FAREWELL_WITHIN: Final = 2.0
+"""Seconds that a client which has closed its side, and does not read, may hold up the end."""
 
 
 async def serve_stdio(tree: ServerTree, channel: MessageChannel, *, start_mcp: McpStarter | None = None) -> None:
@@ -31,7 +33,9 @@ async def serve_stdio(tree: ServerTree, channel: MessageChannel, *, start_mcp: M
     """
     settings = tree.services.settings()
     ctx = AcpContext(tree, start_mcp=start_mcp)
-    connection = RpcConnection(channel, METHODS, DIALECT, max_requests=settings.limits.max_requests)
+    connection = RpcConnection(
+        channel, METHODS, DIALECT, max_requests=settings.limits.max_requests, farewell_within=FAREWELL_WITHIN
+    )
     ctx.connected(connection)
 
     async def leave_with_the_server() -> None:
