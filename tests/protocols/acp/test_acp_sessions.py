@@ -6,17 +6,19 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
-from hermes.agent.ports import DeltaKind, ToolContext, ToolOutput
+from hermes.agent.ports import DeltaKind, ResolvedModel, ToolContext, ToolOutput
 from hermes.events import TodoUpdated
 from hermes.messages import FileDiff, Prompt
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
+from hermes.protocols.acp import methods_sessions
 from hermes.protocols.acp.updates import MESSAGE, USER
 from hermes.settings import LimitSettings, Settings
 from tests.support.acp import AcpClient, acp_client, tool_statuses
-from tests.support.core import PlainTool, call, hang, make_services, say
+from tests.support.core import OneModel, PlainTool, call, hang, make_services, say
 
 
 async def _write(ctx: ToolContext, arguments: Any) -> ToolOutput:
@@ -305,3 +307,54 @@ async def first_turn(session: Session) -> str:
     assert turn is not None
     await turn.wait_ended()
     return session.key
+
+
+class SlowModel(OneModel):
+    """A gateway that has to ask its endpoint, which does not answer."""
+
+    async def resolve(self, model: str | None, provider: str | None) -> ResolvedModel:
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+async def test_a_new_session_whose_client_gave_up_does_not_stay() -> None:
+    services, model = make_services()
+    object.__setattr__(services, "models", SlowModel(model))
+    async with acp_client(services) as client:
+        request = client.start("session/new", cwd="/tmp", mcpServers=[])
+        with trio.fail_after(10):
+            while not client.tree.registry.live():
+                await trio.testing.wait_all_tasks_blocked()
+        (session,) = client.tree.registry.live()
+        client.notify("$/cancel_request", requestId=request)
+        assert (await client.answer(request))["error"]["code"] == -32800
+        with trio.fail_after(10):
+            await session.wait_closed()
+        assert client.tree.registry.live() == []
+
+
+async def test_a_model_that_cannot_be_found_out_soon_does_not_hold_up_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(methods_sessions, "RESOLVE_WITHIN", 0.01)
+    services, model = make_services()
+    object.__setattr__(services, "models", SlowModel(model))
+    async with acp_client(services) as client:
+        result = await client.call("session/new", cwd="/tmp", mcpServers=[])
+        assert "models" not in result
+        assert [option["id"] for option in result["configOptions"]] == ["mode"]
+
+
+async def test_two_loads_at_the_same_time_share_one_session() -> None:
+    services, _ = make_services(say("one"))
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "first")
+        await client.call("session/close", sessionId=session)
+        loads = [client.start("session/load", sessionId=session, cwd="/tmp", mcpServers=[]) for _ in range(2)]
+        for load in loads:
+            assert "result" in await client.answer(load)
+        assert len(client.tree.registry.live()) == 1
+        start = len(client.frames)
+        await client.prompt(session, "again")
+        assert client.text(after=start) == "done"
