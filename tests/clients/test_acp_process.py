@@ -170,7 +170,8 @@ async def test_a_denied_command_does_not_run_and_the_turn_goes_on(tmp_path: Path
             assert client.text("agent_message_chunk") == "I left it."
 
 
-async def test_a_session_survives_a_kill_and_is_loaded_by_the_next_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM", "input"])
+async def test_a_session_survives_its_process_and_is_loaded_by_the_next_one(end: str, tmp_path: Path) -> None:
     script = Script.of(said("one"), said("two"))
     with trio.fail_after(LIMIT):
         async with FakeProvider(script) as provider:
@@ -179,7 +180,11 @@ async def test_a_session_survives_a_kill_and_is_loaded_by_the_next_process(tmp_p
                 empty = await client.new_session(tmp_path)
                 session = await client.new_session(tmp_path)
                 await client.answer(await client.start_prompt(session, "first"))
-                await client.server.stop(signal.SIGKILL)
+                if end == "input":
+                    await client.server.close_input()
+                    await client.server.exit_code()
+                else:
+                    await client.server.stop(signal.Signals[end])
             async with editor(tmp_path / "home", environ) as client:
                 await client.call("session/resume", sessionId=empty, cwd=str(tmp_path))
                 await client.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
