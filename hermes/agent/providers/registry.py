@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -31,63 +31,17 @@ from hermes.agent.providers.demo import DEMO_MODEL, DemoProvider, demo_model
 from hermes.agent.providers.http_provider import FORMATS, HttpProvider
 from hermes.agent.providers.http_stream import HttpClient
 from hermes.agent.providers.local_servers import ServedModel, is_local_url, list_models, probe_window
+from hermes.agent.providers.model_records import CustomProvider as CustomProvider
+from hermes.agent.providers.model_records import FallbackSpec as FallbackSpec
+from hermes.agent.providers.model_records import ModelSettings as ModelSettings
 from hermes.agent.providers.wire_format import Endpoint
 from hermes.errors import InvalidValue, ProviderError, ProviderNotConfigured
-from hermes.records import dataclass
 
 Credentials = Mapping[str, str]
 """Variables by name, from the environment and the home's ``.env``; nothing else is read."""
 
 PLACEHOLDER_KEY: Final = "no-key-required"
 _AUTO: Final = ("", "auto")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """``model.*`` of the configuration. ``provider`` None or ``auto``: chosen by the keys that are there."""
-
-    default: str | None = None
-    provider: str | None = None
-    base_url: str | None = None
-    api_key: str | None = None
-    api_mode: str | None = None
-    context_length: int | None = None
-    max_output_tokens: int | None = None
-    auxiliary_model: str | None = None
-    auxiliary_provider: str | None = None
-    cache_ttl: str = "5m"
-
-
-@dataclass(frozen=True, slots=True)
-class CustomProvider:
-    """A provider the user defined under a name."""
-
-    name: str
-    base_url: str
-    api_key: str | None = None
-    key_env: str | None = None
-    api_mode: str | None = None
-    default_model: str | None = None
-    models: Mapping[str, int | None] = field(default_factory=dict)
-    """Declared models with their windows, if given."""
-    context_length: int | None = None
-    extra_headers: Mapping[str, str] = field(default_factory=dict)
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
-    request_timeout: float | None = None
-    stale_timeout: float | None = None
-
-    @property
-    def id(self) -> str:
-        return f"custom:{slug(self.name)}"
-
-
-@dataclass(frozen=True, slots=True)
-class FallbackSpec:
-    provider: str
-    model: str
-    base_url: str | None = None
-    api_key: str | None = None
-    key_env: str | None = None
 
 
 class Models:
