@@ -16,6 +16,7 @@ import orjson
 
 from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest
 from hermes.agent.providers.anthropic_messages import MessagesFormat
+from hermes.agent.providers.delta_runs import DeltaRuns
 from hermes.agent.providers.error_reports import response_error
 from hermes.agent.providers.http_stream import HttpClient, HttpRequest, HttpResponse, Patience, Timeouts
 from hermes.agent.providers.openai_chat import ChatFormat
@@ -98,7 +99,8 @@ class HttpProvider:
         ]
         own = {name.lower() for name, _ in self._endpoint.headers}
         headers = [pair for pair in headers if pair[0].lower() not in own] + list(self._endpoint.headers)
-        parser = self._wire.parser(request, self._endpoint, on_delta)
+        deltas = DeltaRuns(on_delta)
+        parser = self._wire.parser(request, self._endpoint, deltas)
         message = HttpRequest("POST", self._wire.url(self._endpoint), headers, data)
         response = await self._client.open(message, timeouts_for(self._endpoint, request, len(data)))
         with response:
@@ -112,13 +114,22 @@ class HttpProvider:
                     model=request.model,
                     now=self._clock(),
                 )
-            return await self._read_answer(response, parser)
+            return await self._read_answer(response, parser, deltas)
 
-    async def _read_answer(self, response: HttpResponse, parser: StreamParser) -> ModelFinished:
+    async def _read_answer(self, response: HttpResponse, parser: StreamParser, deltas: DeltaRuns) -> ModelFinished:
         reader = AnswerReader(parser)
+
+        def consume(data: bytes) -> Patience:
+            try:
+                return reader.consume(data)
+            finally:
+                deltas.flush()
+
         try:
-            await response.pump(reader.consume)
-            return reader.finish(response.headers.get("content-type", ""))
+            await response.pump(consume)
+            finished = reader.finish(response.headers.get("content-type", ""))
+            deltas.flush()
+            return finished
         except _SHAPE_ERRORS as error:
             raise ProviderError(
                 f"{self.name} sent an answer of an unknown shape", error_class="stream_dropped"
