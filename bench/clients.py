@@ -1,7 +1,7 @@
 """Clients and a model server for the benchmarks: standard library only, blocking, one thread each.
 
 The provider runs in a process of its own and costs so little that what is measured is the server. A prompt says what
-it answers: ``stream N`` sends N chunks as fast as it can, ``paced N MS`` one every MS milliseconds, ``hang`` sends
+it answers: ``burst N`` sends N chunks at once, ``paced N MS`` one every MS milliseconds, ``hang`` sends
 the head of an answer and then nothing, ``tool COMMAND`` calls the terminal once; everything else gets one word.
 """
 
@@ -55,17 +55,21 @@ class _Provider(socketserver.StreamRequestHandler):
                 length = int(value)
         body = json.loads(self.rfile.read(length) or b"{}")
         if not line.startswith(b"POST"):
-            models = dumps({"object": "list", "data": [{"id": "bench", "object": "model", "context_length": 1_000_000}]})
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(models))
+            models = dumps(
+                {"object": "list", "data": [{"id": "bench", "object": "model", "context_length": 1_000_000}]}
+            )
+            self.wfile.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(models)
+            )
             self.wfile.write(models.encode())
             return True
         self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         last = body["messages"][-1]
         words = _text(last).split(maxsplit=2) if last["role"] == "user" else []
         match words:
-            case ["stream", count, *_]:
+            case ["burst", count, *_]:
                 self._send([{"content": "word "}] * int(count))
-            case ["paced", count, pause]:
+            case ["paced", count, pause, *_]:
                 for _ in range(int(count)):
                     self._send([{"content": "word "}])
                     time.sleep(float(pause) / 1000)
@@ -75,7 +79,9 @@ class _Provider(socketserver.StreamRequestHandler):
                 return False
             case ["tool", *command]:
                 call = {"name": "terminal", "arguments": dumps({"command": " ".join(command)})}
-                self._send([{"tool_calls": [{"index": 0, "id": f"c{time.time_ns()}", "type": "function", "function": call}]}])
+                self._send(
+                    [{"tool_calls": [{"index": 0, "id": f"c{time.time_ns()}", "type": "function", "function": call}]}]
+                )
                 self._finish("tool_calls")
                 return True
             case _:
@@ -135,7 +141,7 @@ class Model:
         self.process.wait()
 
 
-# --- a server on standard input and output -----------------------------------------------------------------------------
+# --- a server on standard input and output ---------------------------------------------------------------------------
 
 
 class Stdio:
@@ -193,12 +199,16 @@ def event(kind: str, session: str | None = None) -> Callable[[Frame], bool]:
 
     def wanted(frame: Frame) -> bool:
         params = frame.get("params") or {}
-        return frame.get("method") == "event" and params.get("type") == kind and session in (None, params.get("session_id"))
+        return (
+            frame.get("method") == "event"
+            and params.get("type") == kind
+            and session in (None, params.get("session_id"))
+        )
 
     return wanted
 
 
-# --- HTTP and WebSocket --------------------------------------------------------------------------------------------------
+# --- HTTP and WebSocket ----------------------------------------------------------------------------------------------
 
 
 def free_port() -> int:
@@ -226,8 +236,12 @@ def post_lines(port: int, path: str, body: Frame, token: str) -> Iterator[bytes]
     """The lines of a streamed answer, with the chunk framing left in: fine for counting ``data:`` lines."""
     data = dumps(body).encode()
     with connect(port) as connection, connection.makefile("rb") as lines:
-        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
-        connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+        )
+        connection.sendall(
+            f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+        )
         yield from lines
 
 
@@ -273,7 +287,7 @@ class WebSocket:
         self._socket.close()
 
 
-# --- processes -----------------------------------------------------------------------------------------------------------
+# --- processes -------------------------------------------------------------------------------------------------------
 
 
 def cpu_seconds(pid: int) -> float:
