@@ -62,9 +62,10 @@ class QuestionDesk:
         """The client is about to read the open questions in a snapshot: take its answers to them."""
         if not self._client.reads_requests:
             return
-        for request in session.requests.open_requests():
-            self._given[request.request_id] = session.runtime_id
-            self._client.connection.expect(request.request_id, lambda reply: self._answered(session, reply))
+        # Also those that a former server left open: whoever answers one clears it away.
+        for entry in session.requests.entries():
+            self._given[entry["id"]] = session.runtime_id
+            self._client.connection.expect(entry["id"], lambda reply: self._answered(session, reply))
 
     def repeat_legacy(self, session: Session) -> None:
         """Show the open questions to a client of the older dialect, which knows no ``open_requests``."""

@@ -79,6 +79,7 @@ class OpenRequestEntry(Result):
     id: str
     method: str
     params: dict[str, Json]
+    interrupted: bool | None = None
 
 
 class SessionSnapshot(OpenResult):
