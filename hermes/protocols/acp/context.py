@@ -126,6 +126,7 @@ class AcpContext:
             capabilities=lambda: self.client,
             options=self.config_options,
             commands=offers.commands,
+            on_end=self._view_ended,
         )
         return view
 
@@ -133,6 +134,10 @@ class AcpContext:
         view = self._views.pop(session_id, None)
         if view is not None:
             view.detach()
+
+    def _view_ended(self, view: SessionView) -> None:
+        if self._views.get(view.session.key) is view:
+            self.forget_view(view.session.key)
 
     def config_options(self, session: Session) -> list[dict[str, Any]]:
         return offers.config_options(session.info(), self._provider_rows(session))

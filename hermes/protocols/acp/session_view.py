@@ -92,7 +92,8 @@ class PendingPrompt:
 
 
 class SessionView:
-    """Parameters: ``options`` and ``commands``, the present lists for the client."""
+    """Parameters: ``options`` and ``commands``, the present lists for the client; ``on_end``, called when the session
+    has ended and everything of it has been passed on."""
 
     def __init__(
         self,
@@ -102,6 +103,7 @@ class SessionView:
         capabilities: Callable[[], ClientCapabilities],
         options: Callable[[Session], list[dict[str, Any]]],
         commands: Callable[[], list[dict[str, Any]]],
+        on_end: Callable[[SessionView], None],
     ) -> None:
         self.session = session
         self.provider_rows: ProviderRows = ()
@@ -111,6 +113,7 @@ class SessionView:
         self._capabilities = capabilities
         self._options = options
         self._commands = commands
+        self._on_end = on_end
         self._batch: deque[LogEntry[SessionEvent]] = deque()
         self._pending: list[PendingPrompt] = []
         self._asked: set[str] = set()
@@ -192,6 +195,7 @@ class SessionView:
             for pending in list(self._pending):
                 pending.end(None)
             self.ended.set()
+            self._on_end(self)
 
     async def _next(self) -> list[LogEntry[SessionEvent]]:
         entries = await self._subscription.next(BATCH)

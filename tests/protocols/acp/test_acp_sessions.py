@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -254,8 +256,15 @@ async def test_more_sessions_than_may_live_are_opened_and_the_older_ones_still_t
     settings = Settings(limits=LimitSettings(max_sessions=2))
     services, model = make_services(say("one"), settings=settings)
     async with acp_client(services) as client:
-        sessions = [await client.new_session() for _ in range(4)]
+        sessions, alive = [], []
+        for _ in range(4):
+            sessions.append(await client.new_session())
+            alive.append(weakref.ref(client.tree.registry.live()[-1]))
         assert len(client.tree.registry.live()) == 2
+        # What made room is not kept by the connection either.
+        await trio.testing.wait_all_tasks_blocked()
+        gc.collect()
+        assert [session() is not None for session in alive] == [False, False, True, True]
         await client.prompt(sessions[0], "hi")
         await client.new_session()
         await client.new_session()
