@@ -346,3 +346,27 @@ def child_environment(settings: Settings, environ: Mapping[str, str] | None = No
     elif original is not None or getattr(sys, "frozen", False):
         variables.pop("LD_LIBRARY_PATH", None)
     return variables
+
+
+# --- the user's terminal ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalVariables:
+    """What the environment says about the terminal. ``tui_dist``: where the Ink client is, if it is to be used."""
+
+    term: str = ""
+    no_color: bool = False
+    tui_dist: str = ""
+
+
+def terminal_variables(environ: Mapping[str, str] | None = None) -> TerminalVariables:
+    variables = os.environ if environ is None else environ
+    return TerminalVariables(
+        variables.get("TERM", ""), bool(variables.get("NO_COLOR")), variables.get("HERMES_TUI_DIST", "").strip()
+    )
+
+
+def environment_with(extra: Mapping[str, str]) -> dict[str, str]:
+    """This process's own environment and more, for a program that acts as the user."""
+    return {**os.environ, **extra}

@@ -10,24 +10,13 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote
 
 import click
 import trio_websocket
 
-from hermes.config import LoadedSettings, read_server_key
-from hermes.errors import InvalidValue
+from hermes.cli.gateway_link import CallFailed, Frame, LinkLost
 
-Frame = dict[str, Any]
 MAX_FRAME = 384 * 1024 * 1024
-
-
-class CallFailed(click.ClickException):
-    """The server answered with an error."""
-
-    def __init__(self, method: str, error: Mapping[str, Any]) -> None:
-        self.code = error.get("code")
-        super().__init__(f"{method}: {error.get('message')} ({self.code})")
 
 
 class GatewayConnection:

@@ -12,12 +12,20 @@ import click
 # Name → (module with the command, one line of help). The help stands here so that `hermes --help` loads none of them.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "chat": ("chat", "Talk to the agent in this terminal; -p asks once. What `hermes` alone does."),
         "serve": ("serve", "Serve HTTP, SSE and WebSocket on one port."),
         "gateway": ("gateway", "Speak gateway JSON-RPC on standard input and output."),
         "acp": ("acp", "Speak the Agent Client Protocol on standard input and output."),
         "rpc": ("rpc", "Call a running server's gateway."),
+        "sessions": ("sessions", "List, show, search, export and delete stored sessions."),
+        "runs": ("runs", "List, look at and stop what the running server does."),
+        "tree": ("tree", "Show the running server's live tree; cancel a node of it."),
+        "model": ("model_command", "Show, list and choose the model."),
+        "setup": ("setup", "Choose provider and model, try them, and keep them."),
+        "doctor": ("doctor", "Find out what is wrong with this installation and its home."),
         "config": ("config_command", "Show, read and change settings."),
         "schema": ("schema", "Print reference pages and schemas."),
+        "completion": ("completion", "Print the completion script of a shell."),
         "fake-provider": ("fake_provider", "Serve a scripted model for tests."),
         "version": ("version", "Print the version."),
     }
@@ -27,6 +35,13 @@ MODE_ANSWER = """hermes has no --mode. It speaks three protocols:
   hermes gateway   gateway JSON-RPC, one object per line on stdin and stdout (over WebSocket: hermes serve, /api/ws)
   hermes acp       the Agent Client Protocol on stdin and stdout
   hermes serve     the OpenAI-compatible HTTP API with server-sent events"""
+
+
+DEFAULT = "chat"
+OWN_OPTIONS = ("-h", "--help", "--version", "--mode")
+
+# What the Ink client starts as its gateway (HERMES_PYTHON names this command).
+INK_GATEWAY = ["-m", "tui_gateway.entry"]
 
 
 class LazyGroup(click.Group):
@@ -52,21 +67,32 @@ class LazyGroup(click.Group):
 @click.option("--version", is_flag=True, help="Print the version.")
 @click.pass_context
 def hermes(ctx: click.Context, mode: str | None, version: bool) -> None:
-    """An agent server: one process, one tree of tasks, and a stop that stops."""
+    """An agent server: one process, one tree of tasks, and a stop that stops.
+
+    Without a command: a chat in this terminal (`hermes --resume`, `hermes -p "…"`; see `hermes chat --help`).
+    """
     if mode is not None:
         click.echo(MODE_ANSWER, err=True)
         ctx.exit(2)
     if version:
         ctx.invoke(import_module("hermes.cli.version").command)
         ctx.exit(0)
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+
+
+def with_command(arguments: Sequence[str]) -> list[str]:
+    """``hermes -p …`` is ``hermes chat -p …``; only the options of the group itself need no command."""
+    given = list(arguments)
+    if given == INK_GATEWAY:
+        return ["gateway", "--legacy-requests"]
+    if not given or (given[0].startswith("-") and given[0].partition("=")[0] not in OWN_OPTIONS):
+        return [DEFAULT, *given]
+    return given
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; returns the exit code. Raises ``HermesError``."""
     try:
-        code = hermes.main(arguments, prog_name="hermes", standalone_mode=False)
+        code = hermes.main(with_command(arguments), prog_name="hermes", standalone_mode=False)
     except click.ClickException as error:
         error.show(file=sys.stderr)
         return error.exit_code

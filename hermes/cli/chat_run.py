@@ -1,0 +1,98 @@
+"""Puts a chat together: gateway, screen, session and signals, and ends them with the first of them."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+import trio
+
+from hermes import __version__
+from hermes.cli.chat_screen import Input, Interrupted, PlainScreen, Screen
+from hermes.cli.chat_session import ChatSession, Start
+from hermes.cli.chat_view import ChatView, Status
+from hermes.cli.gateway_link import LinkLost, Where, open_link
+from hermes.cli.gateway_peer import GatewayPeer
+from hermes.cli.terminal_style import is_dumb, style_of_output
+from hermes.config import LoadedSettings
+from hermes.errors import HermesError
+from hermes.nurseries.containment import TaskPool, open_task_pool, run_until_one_ends
+
+HISTORY: Final = "chat_history"
+TASKS: Final = 16
+SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+async def run_chat(where: Where, loaded: LoadedSettings, chosen: Mapping[str, Any]) -> int:
+    """The exit code. Raises ``click.ClickException``."""
+    start = Start(columns=shutil.get_terminal_size().columns, **chosen)
+    async with open_link(where) as link, open_task_pool("chat", TASKS) as pool:
+        chat = _Chat(GatewayPeer(link), loaded, pool)
+
+        async def read() -> None:
+            await chat.session.peer.run()
+            raise LinkLost(link.why_lost())
+
+        async def talk() -> None:
+            await chat.session.open(start)
+            chat.greet()
+            chat.is_open.set()
+            chat.code = await chat.session.run()
+
+        crash = await run_until_one_ends(
+            ("gateway", read), ("session", talk), ("screen", chat.read_inputs), ("signals", chat.watch_signals)
+        )
+    if crash is not None and isinstance(crash.error, HermesError):
+        raise click.ClickException(crash.error.message)
+    if crash is not None:
+        raise crash.error
+    if sys.stdout.isatty() and chat.session.stored_id and chat.session.has_said:
+        click.echo(chat.style.dim(f"hermes --resume {chat.session.stored_id} takes this session up again."), err=True)
+    return chat.code
+
+
+class _Chat:
+    def __init__(self, peer: GatewayPeer, loaded: LoadedSettings, pool: TaskPool) -> None:
+        self.code = 0
+        self.is_open = trio.Event()
+        self.style = style_of_output()
+        self._status = Status()
+        self._screen: Screen = self._make_screen(loaded)
+        view = ChatView(self._screen, self.style)
+        view.status = self._status
+        self.session = ChatSession(peer, self._screen, view, self.style, pool)
+
+    def _make_screen(self, loaded: LoadedSettings) -> Screen:
+        if is_dumb():
+            return PlainScreen(self._status, wants=lambda: self.session.wants_input())
+        from hermes.cli.chat_editor import EditorScreen
+
+        return EditorScreen(
+            self._status, history=loaded.home / HISTORY, lookup=lambda text: self.session.complete(text)
+        )
+
+    def greet(self) -> None:
+        hint = self.style.dim("/help shows the commands, Ctrl-C stops, Ctrl-D leaves")
+        self._screen.write(f"{self.style.bold('Hermes')} {__version__}  {hint}")
+
+    async def read_inputs(self) -> None:
+        await self.is_open.wait()
+        await self._screen.run()
+        # The end of input is one input more: the session leaves when it has dealt with it.
+        await trio.sleep_forever()
+
+    async def watch_signals(self) -> None:
+        with trio.open_signal_receiver(*SIGNALS) as signals:
+            async for number in signals:
+                if number != signal.SIGINT:
+                    self.code = 128 + number
+                    return
+                if not self.is_open.is_set():
+                    self.code = 128 + number
+                    return
+                pressed: Input = Interrupted()
+                self._screen.on_input(pressed)
