@@ -49,6 +49,9 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("agent/tools/lint.py", "tomllib"),
         ("agent/tools/registry.py", "importlib"),
         ("logs.py", "hermes"),
+        ("protocols/gateway/surface.py", "hermes"),
+        ("agent/tools/skill_library.py", "ruamel"),
+        ("agent/providers/error_reports.py", "email"),
         ("agent/providers/http_stream.py", "httpx2"),
         # The same, for the first MCP server and for the first plugin that needs asyncio.
         ("nurseries/mcp_transport.py", "httpx2"),

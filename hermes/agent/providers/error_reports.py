@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import orjson
@@ -324,6 +323,8 @@ def _header_wait(headers: Mapping[str, str], now: float) -> float | None:
         return None
     if (seconds := parse_duration(value)) is not None:
         return seconds
+    from email.utils import parsedate_to_datetime
+
     try:
         # The server's own clock is the reference, if it told it: ours may be wrong.
         reference = parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else now

@@ -10,9 +10,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from hermes.agent.tools.file_access import FileRefused, read_bytes
 from hermes.patterns import lazy_pattern
 from hermes.records import dataclass
@@ -121,6 +118,9 @@ def split_front_matter(content: str) -> tuple[Mapping[str, Any], str]:
     match = _FRONT.match(content)
     if match is None:
         return {}, content
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
     try:
         head = YAML(typ="safe", pure=True).load(match[1])
     except YAMLError:

@@ -15,20 +15,7 @@ from hermes.nurseries.event_log import Lagged, LogClosed
 from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.channels.message_channel import MessageChannel
 from hermes.protocols.error_table import gateway_error, gateway_params_error
-from hermes.protocols.gateway import (
-    methods_attach,
-    methods_commands,
-    methods_config,
-    methods_control,
-    methods_history,
-    methods_listing,
-    methods_live,
-    methods_prompt,
-    methods_session,
-    methods_spawn_tree,
-    methods_tree,
-    methods_work,
-)
+from hermes.protocols.gateway import methods_control, methods_live, methods_prompt, methods_session
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.events import WireEvent, event_frame, translate_server
 from hermes.protocols.gateway.ready import new_epoch, ready_payload
@@ -48,17 +35,20 @@ FAMILIES: Final[tuple[MethodTable[GatewayClient], ...]] = (
     methods_session.methods,
     methods_prompt.methods,
     methods_control.methods,
-    methods_tree.methods,
-    methods_history.methods,
-    methods_work.methods,
-    methods_spawn_tree.methods,
-    methods_attach.methods,
-    methods_config.methods,
-    methods_listing.methods,
-    methods_commands.methods,
 )
-STDIO_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES)
-WEBSOCKET_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES, methods_live.websocket_methods)
+"""What every conversation needs. The other families have most of the methods, and each start would pay for them."""
+
+
+def other_families() -> tuple[MethodTable[GatewayClient], ...]:
+    from hermes.protocols.gateway.families import OTHER_FAMILIES
+
+    return OTHER_FAMILIES
+
+
+STDIO_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES, more=other_families)
+WEBSOCKET_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(
+    *FAMILIES, methods_live.websocket_methods, more=other_families
+)
 
 
 def dialect(*, is_websocket: bool) -> Dialect:

@@ -14,8 +14,7 @@ that a surface serves.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
-from types import MappingProxyType
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
@@ -101,6 +100,7 @@ class MethodTable(Generic[C]):
 
     def __init__(self) -> None:
         self._methods: dict[str, Method[C]] = {}
+        self._more: Callable[[], Sequence[MethodTable[C]]] | None = None
         self._is_open = True
 
     def method(
@@ -119,26 +119,45 @@ class MethodTable(Generic[C]):
         return register
 
     def find(self, name: str) -> Method[C] | None:
-        return self._methods.get(name)
+        found = self._methods.get(name)
+        if found is None and self._more is not None:
+            self._load_more()
+            found = self._methods.get(name)
+        return found
 
     def names(self) -> tuple[str, ...]:
+        self._load_more()
         return tuple(sorted(self._methods))
 
     def __iter__(self) -> Iterator[Method[C]]:
+        self._load_more()
         return iter(self._methods.values())
 
     @classmethod
-    def combined(cls, *tables: MethodTable[C]) -> MethodTable[C]:
-        """One immutable table of several. Raises ValueError when a name is in two of them."""
+    def combined(
+        cls, *tables: MethodTable[C], more: Callable[[], Sequence[MethodTable[C]]] | None = None
+    ) -> MethodTable[C]:
+        """One immutable table of several. Raises ValueError when a name is in two of them.
+
+        ``more`` gives the tables that need not be there before somebody asks for a method that the others have not.
+        """
         whole: MethodTable[C] = cls()
-        for table in tables:
-            for method in table:
-                if method.name in whole._methods:
-                    raise ValueError(f"method {method.name} is registered twice")
-                whole._methods[method.name] = method
-        whole._methods = MappingProxyType(whole._methods)  # type: ignore[assignment]
+        whole._add(tables)
+        whole._more = more
         whole._is_open = False
         return whole
+
+    def _add(self, tables: Sequence[MethodTable[C]]) -> None:
+        for table in tables:
+            for method in table:
+                if method.name in self._methods:
+                    raise ValueError(f"method {method.name} is registered twice")
+                self._methods[method.name] = method
+
+    def _load_more(self) -> None:
+        more, self._more = self._more, None
+        if more is not None:
+            self._add(more())
 
 
 def to_wire(result: Any) -> Any:
