@@ -42,6 +42,8 @@ from hermes.records import dataclass
 logger = logging.getLogger(__name__)
 
 HARD_LIMIT = 2.0
+JUST_BEGUN = 0.2
+"""Seconds in which a command has nothing yet that it would have to clean up."""
 DRAIN = 0.05
 _FIRST_LOOK = 0.001
 _SLOWEST_LOOK = 0.01
@@ -255,6 +257,8 @@ class ProcessSupervisor:
 
     async def _end_members(self, entry: Entry, members: dict[int, ProcessStat], grace: float) -> Clearance:
         polite_until = trio.current_time() + grace
+        # A shell that was asked before it had started its first program starts it all the same, and waits for it.
+        just_begun = trio.current_time() - entry.started_at < JUST_BEGUN
         last_moment = polite_until + HARD_LIMIT
         asked: set[tuple[int, int]] = set()
         seen: set[tuple[int, int]] = set()
@@ -263,7 +267,7 @@ class ProcessSupervisor:
         while members and (now := trio.current_time()) < last_moment:
             seen |= {(pid, stat.start) for pid, stat in members.items()}
             if now < polite_until:
-                _ask_to_end(entry, members, asked)
+                _ask_to_end(entry, members, asked, everyone=just_begun)
                 await trio.sleep(min(delay, polite_until - now))
             else:
                 delay = delay if forced else _FIRST_LOOK
@@ -283,12 +287,13 @@ class ProcessSupervisor:
                 self._roster.forget(entry)
 
 
-def _ask_to_end(entry: Entry, members: dict[int, ProcessStat], asked: set[tuple[int, int]]) -> None:
-    """Ask each process once. One that appears later below a living member is that member's own way of cleaning up."""
+def _ask_to_end(entry: Entry, members: dict[int, ProcessStat], asked: set[tuple[int, int]], *, everyone: bool) -> None:
+    """Ask each process once. One that appears later below a living member is that member's own way of cleaning up,
+    and is left alone unless ``everyone`` is to be asked."""
     chosen = {
         pid: stat
         for pid, stat in members.items()
-        if not asked or ((pid, stat.start) not in asked and stat.parent not in members)
+        if not asked or ((pid, stat.start) not in asked and (everyone or stat.parent not in members))
     }
     whole_group = not asked
     asked |= {(pid, stat.start) for pid, stat in chosen.items()}

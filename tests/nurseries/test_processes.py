@@ -382,3 +382,21 @@ async def test_signals_that_may_not_be_sent_do_not_hang_or_raise(
     monkeypatch.setattr(os, "killpg", refused)
     end = await supervisor.run(shell("while :; do sleep 0.05; done", timeout=0.1), Output())
     assert (end.exit_code, end.forced, end.survivors) == (137, True, ())
+
+
+async def test_a_shell_that_is_stopped_as_it_starts_its_first_program_does_not_use_up_the_grace() -> None:
+    supervisor = ProcessSupervisor(owner_tag("just begun"), kill_grace=30)
+    # The shell takes note of the request and starts its program all the same.
+    spec = ProcessSpec(argv=("bash", "-c", "trap : TERM; kill -STOP $$; sleep 1000"), env={"PATH": os.environ["PATH"]})
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervisor.run, spec, lambda _chunk: None)
+            while not any(process.pid and is_stopped(process.pid) for process in supervisor.live()):
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+    assert supervisor.live() == []
+
+
+def is_stopped(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "T"
