@@ -77,3 +77,11 @@ async def test_a_signal_ends_it(tmp_path: Path) -> None:
 
 async def test_nobody_answers_on_a_free_port() -> None:
     assert await http_status(free_port(), "/health") is None
+
+
+async def test_what_a_test_raises_comes_out_of_the_harness(tmp_path: Path) -> None:
+    with trio.fail_after(60):
+        with pytest.raises(BaseExceptionGroup) as raised:
+            async with scripted_model(tmp_path, "replies: []"):
+                raise AssertionError("the test failed")
+        assert raised.value.split(AssertionError)[1] is None

@@ -205,18 +205,22 @@ async def _running(
         start_new_session=True,
     )
     server = kind(process, home)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.read_output)
-        nursery.start_soon(server.read_errors)
-        try:
-            yield server
-        finally:
-            with trio.CancelScope(shield=True):
-                if process.returncode is None:
-                    process.kill()
-                await process.wait()
-            kill_leftovers(home)
-            nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.read_output)
+            nursery.start_soon(server.read_errors)
+            try:
+                yield server
+            finally:
+                with trio.CancelScope(shield=True):
+                    if process.returncode is None:
+                        process.kill()
+                    await process.wait()
+                kill_leftovers(home)
+                # Nothing may wait in here after this: Cancelled would take the place of what the test has raised.
+                nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True):
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     await trio.aclose_forcefully(stream)
