@@ -268,12 +268,12 @@ class ProcessSupervisor:
             seen |= {(pid, stat.start) for pid, stat in members.items()}
             if now < polite_until:
                 _ask_to_end(entry, members, asked, everyone=just_begun)
-                await trio.sleep(min(delay, polite_until - now))
+                await _exit_or(entry, min(delay, polite_until - now))
             else:
                 delay = delay if forced else _FIRST_LOOK
                 forced = True
                 _signal(entry, members, signal.SIGKILL)
-                await trio.sleep(delay)
+                await _exit_or(entry, delay)
             delay = min(delay * 1.5, _SLOWEST_LOOK)
             members = self._roster.members(entry)
         return Clearance(len(seen), forced, tuple(sorted(members)))
@@ -285,6 +285,16 @@ class ProcessSupervisor:
             if not members:
                 self._lost.remove(entry)
                 self._roster.forget(entry)
+
+
+async def _exit_or(entry: Entry, seconds: float) -> None:
+    """Wait a moment, but not beyond the end of the direct child: mostly it is the last of its tree."""
+    process = entry.process
+    with trio.move_on_after(seconds):
+        if process is not None and process.returncode is None:
+            await process.wait()
+        else:
+            await trio.sleep(seconds)
 
 
 def _ask_to_end(entry: Entry, members: dict[int, ProcessStat], asked: set[tuple[int, int]], *, everyone: bool) -> None:
