@@ -253,19 +253,25 @@ export function applyEvent(before: Conversation, event: GatewayEvent): Conversat
 }
 
 function onAnswer(before: Conversation, change: (item: AssistantItem) => AssistantItem): Conversation {
-  const last = before.items.at(-1);
-  if (last?.kind === "assistant" && last.streaming) {
-    return { ...before, status: "", items: [...before.items.slice(0, -1), change(last)] };
+  // Not always the last one: a steer may stand below it.
+  const index = before.items.findLastIndex((item) => item.kind === "assistant" && item.streaming);
+  const open = before.items[index];
+  if (open?.kind === "assistant") {
+    const items = [...before.items];
+    items[index] = change(open);
+    return { ...before, status: "", items };
   }
   const started = add(before, { kind: "assistant", text: "", reasoning: "", streaming: true });
   return onAnswer(started, change);
 }
 
 function onReasoning(before: Conversation, text: string): Conversation {
-  const last = before.items.at(-1);
-  return last?.kind === "assistant" && !last.reasoning && last.text !== text
-    ? { ...before, items: [...before.items.slice(0, -1), { ...last, reasoning: text }] }
-    : before;
+  const index = before.items.findLastIndex((item) => item.kind === "assistant");
+  const last = before.items[index];
+  if (last?.kind !== "assistant" || !last.streaming || last.reasoning || last.text === text) return before;
+  const items = [...before.items];
+  items[index] = { ...last, reasoning: text };
+  return { ...before, items };
 }
 
 function closed(before: Conversation): Conversation {
@@ -316,14 +322,20 @@ function toolEnded(before: Conversation, payload: any): Conversation {
 function turnEnded(before: Conversation, payload: any): Conversation {
   let next: Conversation = { ...closed(before), running: false, stopping: false, status: "" };
   next = { ...next, usage: { ...next.usage, ...payload.usage }, items: next.items.map(settled) };
+  if (payload.pending_steer) next = { ...next, items: next.items.filter((item) => !isUnused(item, payload.pending_steer)) };
   next = withUserRow(next, payload.persisted_turn?.user_row_id);
   if (payload.status === "error") return withNotice(next, "error", payload.error ?? payload.text ?? "The turn failed.");
   if (payload.text && !alreadyShown(next, payload.text)) {
     next = add(next, { kind: "assistant", text: payload.text, reasoning: payload.reasoning ?? "", streaming: false });
   }
-  if (payload.status === "interrupted") next = withNotice(next, "warning", stoppedText(payload));
+  if (payload.status === "interrupted") next = withNotice(next, "warning", stoppedText(payload.cause, payload.reason));
   if (payload.warning) next = withNotice(next, "warning", payload.warning);
   return next;
+}
+
+/** A steer that came too late is handed back, so it was not said. */
+function isUnused(item: Item, pending: string): boolean {
+  return item.kind === "user" && item.note === DISPLAY_NOTES.steer && pending.includes(item.text);
 }
 
 /** A call without an end cannot go on after its turn: what was missed is shown as ended. */
@@ -353,9 +365,9 @@ export function causeText(cause: string | undefined): string {
   return cause === undefined ? "" : (CAUSES[cause] ?? cause);
 }
 
-function stoppedText(payload: any): string {
-  const cause = causeText(payload.cause) || "Stopped";
-  return payload.reason ? `${cause}: ${payload.reason}` : `${cause}.`;
+export function stoppedText(cause: string | undefined, reason: string | null | undefined): string {
+  const what = causeText(cause) || "Stopped";
+  return reason ? `${what}: ${reason}` : `${what}.`;
 }
 
 function subagent(before: Conversation, type: string, payload: any): Conversation {

@@ -40,7 +40,9 @@ export function report(error: unknown): void {
 }
 
 export function answerRequest(id: string, result: unknown): boolean {
+  const request = store.requests.value.find((known) => known.id === id);
   const sent = connection?.answer(id, result) ?? false;
+  if (sent && request) mark(request, "answer");
   if (sent) store.requests.value = store.requests.value.filter((request) => request.id !== id);
   else store.toast("Not connected to the server; the question stays open.", "error");
   return sent;
@@ -129,7 +131,7 @@ async function openFirst(): Promise<void> {
 
 export async function create(): Promise<boolean> {
   loadNumber += 1;
-  const made = await attempt<Snapshot>("session.create", { source: "console" });
+  const made = await attempt<Snapshot>("session.create");
   if (made === null) return false;
   show(model.fromSnapshot(made, 0));
   void refreshLists();
@@ -274,6 +276,14 @@ function onRequest(request: OpenRequest): void {
   }
   if (request.params.session_id !== store.conversation.value?.id) refreshListsSoon();
   store.requests.value = [...store.requests.value.filter((known) => known.id !== request.id), request];
+  mark(request, "question");
+}
+
+function mark(request: OpenRequest, type: "question" | "answer"): void {
+  const open = store.timeline.value;
+  if (open !== null && request.params.session_id === store.conversation.value?.id) {
+    store.timeline.value = timelines.marked(open, Date.now(), type, request.method);
+  }
 }
 
 function onEvent(event: GatewayEvent): void {

@@ -76,7 +76,7 @@ function Working() {
   const now = useNow(1000);
   const text = open?.stopping ? "Stopping…" : store.questions.value.length > 0 ? "Waits for your answer" : open?.status || "Working…";
   return (
-    <p class="working">
+    <p class="busy-line">
       <span class="pulse" aria-hidden="true" />
       {text}
       {started !== null && now - started > 1500 && <span class="muted"> {duration(Math.floor((now - started) / 1000) * 1000)}</span>}

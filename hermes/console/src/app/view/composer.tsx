@@ -12,7 +12,8 @@ const isMac = /mac/i.test(navigator.userAgent);
 
 function suggestions(text: string): [string, string][] {
   if (!/^\/[\w-]*$/.test(text)) return [];
-  return store.commands.value.filter(([name]) => name.startsWith(text) && name !== text).slice(0, MAX_SUGGESTIONS);
+  const fitting = store.commands.value.filter(([name]) => name.startsWith(text) && name !== text);
+  return fitting.sort(([a], [b]) => a.length - b.length || a.localeCompare(b)).slice(0, MAX_SUGGESTIONS);
 }
 
 export function Composer() {

@@ -42,7 +42,8 @@ function Title() {
   const open = store.conversation.value;
   const [editing, setEditing] = useState(false);
   const input = useRef<HTMLInputElement>(null);
-  const title = open?.title || "New session";
+  const first = open?.items.find((item) => item.kind === "user");
+  const title = open?.title || (first?.kind === "user" ? first.text.slice(0, 80) : "") || "New session";
   useEffect(() => {
     document.title = `${store.running.value ? "● " : ""}${title} · Hermes`;
   }, [title, store.running.value]);

@@ -21,10 +21,10 @@ export function Questions() {
 }
 
 const CHOICES: Record<string, string> = {
-  once: "Run once",
-  session: "Allow in this session",
+  once: "Allow once",
+  session: "Allow for the session",
   always: "Always allow",
-  deny: "Do not run",
+  deny: "Deny",
 };
 
 function choicesOf(params: any): string[] {

@@ -1,7 +1,7 @@
 // A tool call: what it is to do, what it says while it runs, what came of it.
 import { useEffect, useState } from "preact/hooks";
 import { cancelNode } from "../actions";
-import type { ToolItem } from "../conversation";
+import { stoppedText, type ToolItem } from "../conversation";
 import * as store from "../store";
 import { Diff } from "./diff";
 import { Icon } from "./icons";
@@ -39,7 +39,7 @@ export function ToolCard({ item }: { item: ToolItem }) {
         )}
       </div>
       {open && <Body item={item} />}
-      {!open && item.state === "failed" && (item.summary || item.error) && <p class="tool-summary">{item.summary || item.error}</p>}
+      {!open && <Failure item={item} />}
     </section>
   );
 }
@@ -70,9 +70,17 @@ function Body({ item }: { item: ToolItem }) {
       {item.diff ? <Diff text={item.diff} /> : null}
       {item.state === "running" && item.output && <Output label="Output so far" text={item.output} />}
       {item.state !== "running" && result && !item.diff && <Output label="Result" text={result} />}
-      {item.state === "failed" && (item.summary || item.error) && <p class="tool-summary">{item.summary || item.error}</p>}
+      <Failure item={item} />
     </div>
   );
+}
+
+function Failure({ item }: { item: ToolItem }) {
+  const text = item.summary || item.error;
+  if (item.state !== "failed" || !text) return null;
+  // The server's short form of a cancelled call: cause, and reason if there is one.
+  const cancelled = /^cancelled \((\w+)(?:: (.*))?\)$/s.exec(text);
+  return <p class="tool-summary">{cancelled ? stoppedText(cancelled[1], cancelled[2]) : text}</p>;
 }
 
 function Output({ label, text }: { label: string; text: string }) {
