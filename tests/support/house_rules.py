@@ -50,6 +50,7 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("agent/tools/registry.py", "importlib"),
         ("logs.py", "hermes"),
         ("protocols/gateway/surface.py", "hermes"),
+        ("protocols/gateway/websocket.py", "hermes"),
         ("agent/tools/skill_library.py", "ruamel"),
         ("agent/providers/error_reports.py", "email"),
         ("agent/providers/http_stream.py", "httpx2"),

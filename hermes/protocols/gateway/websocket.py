@@ -14,7 +14,6 @@ from hermes.protocols.channels.websocket import WebSocketRequest
 from hermes.protocols.gateway.admission import AdmissionConfig, Refused, Tickets, admit
 from hermes.protocols.gateway.ready import new_epoch
 from hermes.protocols.gateway.server import GatewayServer
-from hermes.protocols.gateway.surface import serve_channel
 from hermes.records import dataclass
 
 
@@ -37,6 +36,9 @@ def websocket_handler(tree: ServerTree, admission: AdmissionConfig, *, epoch: st
         if isinstance(verdict, Refused):
             await request.refuse(verdict.code, verdict.reason)
             return
+        # Half of the methods' cost at the start of a server that mostly serves HTTP: for its first WebSocket client.
+        from hermes.protocols.gateway.surface import serve_channel
+
         dashboard = server.settings.dashboard
         pings = None if admission.is_loopback or not dashboard.ws_ping_interval else dashboard.ws_ping_interval
         channel = await request.accept(
