@@ -32,6 +32,7 @@ lint: $(VENV)/.for-test
 
 docs: $(VENV)/.for-serve
 	$(BIN)/hermes schema config > docs/reference/configuration.md
+	$(BIN)/hermes schema cli > docs/reference/command-line.md
 
 site: docs $(VENV)/.for-docs
 	$(BIN)/mkdocs build --strict

@@ -1,4 +1,4 @@
-"""``hermes acp --setup``: choose a provider and a model at a terminal, try them, and keep them in the home.
+"""``hermes setup``, ``hermes acp --setup``: choose provider and model at a terminal, try them, keep them in the home.
 
 Editors start this in a terminal of theirs when the agent says that it has no credentials; exit status 0 means that it
 has now. The key is not shown while it is typed and lands in the home's ``.env``, readable by its owner only; nothing is
@@ -21,6 +21,7 @@ from hermes.agent.ports import DeltaKind, ModelRequest
 from hermes.agent.provider_rows import PROVIDER_ROWS, ProviderRow
 from hermes.agent.providers.http_stream import HttpClient
 from hermes.agent.providers.registry import Models, ModelSettings
+from hermes.cli.tables import busy
 from hermes.config import LoadedSettings, make_home, save_setting
 from hermes.config_file import read_dotenv, write_atomically
 from hermes.errors import HermesError
@@ -28,8 +29,9 @@ from hermes.messages import Row
 
 TRY_WITHIN: Final = 30.0
 CUSTOM: Final = "custom"
+NAME: Final = "hermes acp --setup"
 NO_TERMINAL: Final = (
-    "hermes acp --setup asks questions and needs a terminal. Run it in one, or set a provider's key in the "
+    "{name} asks questions and needs a terminal. Run it in one, or set a provider's key in the "
     "environment or in the home's .env."
 )
 
@@ -45,14 +47,15 @@ class Choice:
     key_variable: str | None = None
 
 
-def run_setup(loaded: LoadedSettings) -> int:
-    """Ask, try, write. The exit status: 0 when it is written, 1 otherwise."""
+def run_setup(loaded: LoadedSettings, name: str = NAME) -> int:
+    """Ask, try, write. The exit status: 0 when it is written, 1 otherwise. ``name``: how the user called it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        click.echo(NO_TERMINAL, err=True)
+        click.echo(NO_TERMINAL.format(name=name), err=True)
         return 1
     choice = ask(loaded.credentials)
     click.echo(f"Trying {choice.model} …")
-    problem = try_choice(choice, loaded.credentials)
+    with busy("Waiting for an answer …"):
+        problem = try_choice(choice, loaded.credentials)
     if problem is None:
         click.echo("It answers.")
     else:

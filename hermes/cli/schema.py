@@ -11,7 +11,11 @@ import click
 
 # Topic → module with ``markdown() -> str`` and ``schema() -> object``.
 TOPICS: Mapping[str, str] = MappingProxyType(
-    {"config": "hermes.cli.config_reference", "openapi": "hermes.protocols.http.openapi"}
+    {
+        "cli": "hermes.cli.command_reference",
+        "config": "hermes.cli.config_reference",
+        "openapi": "hermes.protocols.http.openapi",
+    }
 )
 
 

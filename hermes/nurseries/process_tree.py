@@ -178,6 +178,12 @@ def kill_left_behind(owner: OwnerTag) -> list[int]:
     return killed
 
 
+def find_left_behind(owner: OwnerTag) -> list[int]:
+    """What ``kill_left_behind`` would kill."""
+    processes = read_all()
+    return sorted(_left_behind(processes, owner)) if processes else []
+
+
 def _left_behind(processes: dict[int, ProcessStat], owner: OwnerTag) -> set[int]:
     children: dict[int, list[int]] = {}
     for stat in processes.values():
