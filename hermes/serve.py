@@ -17,7 +17,7 @@ from hermes.protocols.gateway.websocket import websocket_handler
 from hermes.protocols.http.call import HttpOptions
 from hermes.protocols.http.surface import HttpSurface
 from hermes.server_key import ServerKey
-from hermes.start import EXIT_CANNOT_START, start_tree
+from hermes.start import EXIT_CANNOT_START, settle_memory, start_tree
 
 try:
     import resource
@@ -58,6 +58,7 @@ async def serve(loaded: LoadedSettings, options: ServeOptions) -> int:
         websockets={"/api/ws": gateway.handle},
         mint_ticket=gateway.tickets.mint,
     )
+    settle_memory()
     for line in welcome(api.host, port, key, loaded):
         options.report(line)
 

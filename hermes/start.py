@@ -52,6 +52,7 @@ async def serve_stdio(loaded: LoadedSettings, claimed: StdioDescriptors, surface
         tree = await start_tree(loaded)
     except StoreUnavailable as error:
         return cannot_start(error.message)
+    settle_memory()
     reader, writer = open_stdio_streams(claimed)
     limits = loaded.settings.limits
     channel = StdioChannel(reader, writer, max_line=limits.max_frame_bytes, flush_within=limits.flush_grace)

@@ -189,7 +189,7 @@ def _answered(rows: Sequence[Row]) -> Iterator[Row]:
 def _merged(rows: Iterator[Row], options: WireOptions) -> Iterator[Row]:
     waiting: Row | None = None
     for row in rows:
-        if waiting is not None and _may_merge(waiting, row, options):
+        if waiting is not None and waiting.role == row.role and _may_merge(waiting, row, options):
             waiting = _join(waiting, row)
             continue
         if waiting is not None:
@@ -200,7 +200,7 @@ def _merged(rows: Iterator[Row], options: WireOptions) -> Iterator[Row]:
 
 
 def _may_merge(first: Row, second: Row, options: WireOptions) -> bool:
-    if first.role != second.role or first.role == "tool":
+    if first.role == "tool":
         return False
     if first.role == "assistant":
         return not first.tool_calls

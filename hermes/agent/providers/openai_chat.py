@@ -126,7 +126,7 @@ def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]
             messages.append(_shown_images(tool_images))
             tool_images = []
         messages.append(_message(row, request, endpoint))
-        if row.role == "tool":
+        if row.role == "tool" and type(wire_content(row)) is not str:
             tool_images += [part for part in parts_of(wire_content(row)) if isinstance(part, ImagePart)]
     if tool_images:
         messages.append(_shown_images(tool_images))
@@ -137,6 +137,8 @@ def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]
 
 def _message(row: Row, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     content = wire_content(row)
+    if type(content) is str and row.role == "user":
+        return {"role": "user", "content": content}
     if row.role == "tool":
         return {"role": "tool", "tool_call_id": row.tool_call_id or "", "content": content_text(content)}
     if row.role != "assistant":
