@@ -144,6 +144,13 @@ class EventLog(Generic[E]):
             return newest, truncated
         return [entry for entry in self._entries if entry.seq > seq], truncated
 
+    async def wait_changed(self) -> None:
+        """Wait for the next event, or for the end of the log if it is still open."""
+        if self._closed:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._readers.park()
+
     def subscribe(self, after: int | None = None) -> Subscription[E]:
         """A cursor that reads everything after ``after`` (default: only what is new)."""
         return Subscription(self, self._latest if after is None else after)

@@ -2,6 +2,9 @@
 
 A prompt is answered from the event stream: when the pump meets the end of its turn, everything of the turn has been
 queued, the answer is queued next, and only then the pump goes on. So the order on the wire is right by construction.
+
+A client that does not read makes the pump wait; meanwhile the feed merges what happens, so nothing is lost and little
+is held. The turn itself never waits.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent
 from hermes.messages import Prompt
 from hermes.nurseries.client_requests import Attachment
 from hermes.nurseries.containment import Crash, contained
-from hermes.nurseries.event_log import Lagged, LogClosed, LogEntry
+from hermes.nurseries.event_log import LogClosed
 from hermes.nurseries.session import Session
 from hermes.nurseries.settlement import Settlement
+from hermes.nurseries.turn_feed import SessionFeed
 from hermes.nurseries.turn_slot import Submission
 from hermes.outcomes import CancelReason, Cause, TurnRecord
 from hermes.protocols.acp.offers import ProviderRows
@@ -32,11 +36,6 @@ from hermes.protocols.rpc.dispatcher import RpcConnection
 from hermes.protocols.wire.peer import Reply
 
 logger = logging.getLogger(__name__)
-
-BATCH = 512
-PATIENCE = 0.02
-"""Seconds that the pump waits for a client that reads slowly, so that deltas pile up and become fewer frames. It then
-goes on whatever the client does: a cursor that waits longer would fall out of the session's log."""
 
 NOT_SHOWN = 4404
 """Code of a client's error that would mean "not shown here"; no editor sends it."""
@@ -114,12 +113,12 @@ class SessionView:
         self._options = options
         self._commands = commands
         self._on_end = on_end
-        self._batch: deque[LogEntry[SessionEvent]] = deque()
+        self._batch: deque[SessionEvent] = deque()
         self._pending: list[PendingPrompt] = []
         self._asked: set[str] = set()
         self._stopping: set[str] = set()
         self.started = False
-        self._subscription = session.log.subscribe()
+        self._feed = SessionFeed(session.log)
         self._translator = self._new_translator()
         session.attach(Attachment(connection.name, lambda method: method == "approval", "acp"))
 
@@ -149,7 +148,8 @@ class SessionView:
         client asked again for what it sees."""
         if self.started:
             return False
-        self._subscription = self.session.log.subscribe(seq)
+        self._feed.close()
+        self._feed = SessionFeed(self.session.log, after=seq)
         self._translator = self._new_translator()
         return True
 
@@ -168,6 +168,7 @@ class SessionView:
         return len(self._pending)
 
     def detach(self) -> None:
+        self._feed.close()
         self.session.detach(self._connection.name)
 
     def _is_own_turn(self, turn_id: str) -> bool:
@@ -178,12 +179,14 @@ class SessionView:
     async def _pump(self) -> None:
         try:
             while True:
-                try:
-                    self._batch.extend(await self._next())
-                except Lagged as lagged:
-                    logger.warning("session %s: the client is too slow, updates are lost", self.session.key)
-                    self._subscription = self.session.log.subscribe(lagged.oldest - 1)
+                await self._feed.wait()
+                # Room first, then what has piled up meanwhile: a slow client gets fewer and larger frames.
+                await self._connection.wait_room()
+                events, lost = self._feed.take_nowait()
+                if lost:
+                    logger.warning("session %s: the client does not read, updates are lost", self.session.key)
                     await self._answer_ended()
+                self._batch.extend(events)
                 while self._batch:
                     # A bug that one event meets costs that event, not what follows, and never a prompt its answer.
                     outcome = await contained(f"updates of {self.session.key}", self._pass_on)
@@ -192,22 +195,17 @@ class SessionView:
         except LogClosed:
             return
         finally:
+            self._feed.close()
             for pending in list(self._pending):
                 pending.end(None)
             self.ended.set()
             self._on_end(self)
 
-    async def _next(self) -> list[LogEntry[SessionEvent]]:
-        entries = await self._subscription.next(BATCH)
-        with trio.move_on_after(PATIENCE):
-            await self._connection.wait_room()
-        return entries + self._subscription.next_nowait(BATCH)
-
     async def _pass_on(self) -> None:
         while self._batch:
-            event = self._batch.popleft().event
+            event = self._batch.popleft()
             for frame in self._translator.frames(event):
-                self._connection.send_frame(frame)
+                await self._send(frame)
             match event:
                 case ClientRequestOpened() if event.question.method == "approval":
                     self._ask(event)
@@ -220,7 +218,12 @@ class SessionView:
                 case _:
                     pass
         for frame in self._translator.flush():
-            self._connection.send_frame(frame)
+            await self._send(frame)
+
+    async def _send(self, frame: bytes) -> None:
+        if not self._connection.has_room:
+            await self._connection.wait_room()
+        self._connection.send_frame(frame)
 
     async def _answer(self, turn_id: str, record: TurnRecord) -> None:
         stopped = turn_id in self._stopping

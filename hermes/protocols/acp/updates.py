@@ -51,6 +51,8 @@ from hermes.protocols.wire.jsonrpc import build_notification
 MESSAGE: Final = "agent_message_chunk"
 THOUGHT: Final = "agent_thought_chunk"
 USER: Final = "user_message_chunk"
+MAX_CHUNK: Final = 256 * 1024
+"""Characters of one chunk: what has piled up for a slow client need not be one frame of any size."""
 _NOTICE_LEVELS: Final[Mapping[str, str]] = {"warn": "warning", "warning": "warning", "error": "error"}
 _IDS: Final = uuid.UUID("6f1c0c0e-2f43-5d0e-9d6c-6b1d0a5c9b11")
 
@@ -151,7 +153,8 @@ class Translator:
             self._buffer.clear()
             # As it was when the text came: the event that makes it be sent may have begun something new.
             kind, message = self._buffered
-            yield chunk_frame(self.session_id, kind, message, text)
+            for start in range(0, len(text), MAX_CHUNK):
+                yield chunk_frame(self.session_id, kind, message, text[start : start + MAX_CHUNK])
 
     # --- text --------------------------------------------------------------------------------------------------------
 
