@@ -38,12 +38,15 @@ async def start_tree(loaded: LoadedSettings) -> ServerTree:
     services = build_services(loaded, await open_store(loaded.home))
     services.supervisor.become_subreaper()
     services.supervisor.sweep()
-    # Code and tables live as long as the process: the collector need not walk them again and again.
-    gc.freeze()
     tree = ServerTree(services)
     if services.mcp is not None:
         tell_sessions(services.mcp, tree.registry.live, services.mcp)
     return tree
+
+
+def settle_memory() -> None:
+    """Where the process is ours alone: code and tables live as long as it, the collector need not walk them again."""
+    gc.freeze()
 
 
 async def serve_stdio(loaded: LoadedSettings, claimed: StdioDescriptors, surface: StdioSurface) -> int:
