@@ -71,6 +71,7 @@ def build_services(
     def plugins() -> tuple[Tool, ...]:
         return adapt_plugins(load_plugins(tools), PluginHost(supervisor, environment))
 
+    prompts = PromptSources(home, Path.home(), loaded.settings)
     return Services(
         store=store,
         models=models,
@@ -85,7 +86,8 @@ def build_services(
         owner_lives=lambda owner: not provably_dead(owner, host=platform.node()),
         tree=LiveTree(),
         build_tools=_tool_builder(config, tools, plugins, mcp),
-        build_prompt=PromptSources(home, Path.home(), loaded.settings),
+        build_prompt=prompts,
+        directory_hints=prompts.directory_hints,
         announce=announce,
         spill=functools.partial(_spill, home),
         mcp=mcp,
@@ -134,7 +136,8 @@ def _tool_builder(
             v4a=resolved is not None and resolved.model.startswith(("gpt-", "o3", "o4", "codex")),
             memory=settings.memory.memory_enabled or settings.memory.user_profile_enabled,
             plugins=plugins(),
-            extra=(*options.pop("extra"), *session_tools(session, mcp)),
+            attached=options.pop("extra"),
+            extra=session_tools(session, mcp),
             **options,
         )
 

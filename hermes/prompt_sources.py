@@ -16,32 +16,35 @@ from pathlib import Path
 
 import trio
 
-from hermes.agent.context_files import find_context_files, render_context_files, size_limit
+from hermes.agent.context_files import DirectoryHints, find_context_files, render_context_files, size_limit
 from hermes.agent.injection_scan import scan
 from hermes.agent.path_rules import PathPolicy, may_read
 from hermes.agent.ports import ResolvedModel, ToolSet
 from hermes.agent.prompt import PromptFacts, assemble
+from hermes.agent.tool_results import PathHints
 from hermes.agent.tools.memory import FILES, read_entries
 from hermes.agent.tools.skill_library import discover, skill_roots
 from hermes.nurseries.session import Session
 from hermes.settings import Settings
 
 MAX_FILE_BYTES = 2_000_000
+MAX_HINT_BYTES = 128_000
 HOSTS: Mapping[str, str] = {"acp": "acp", "api_server": "api", "http": "api"}
 
 
 class ProjectFiles:
     """``context_files.FileReader`` over the disk, through the read rules."""
 
-    def __init__(self, policy: PathPolicy) -> None:
+    def __init__(self, policy: PathPolicy, *, max_bytes: int = MAX_FILE_BYTES) -> None:
         self._policy = policy
+        self._max_bytes = max_bytes
 
     def read(self, path: str) -> str | None:
         real = Path(os.path.realpath(path))
         if may_read(real, self._policy).verdict != "allow":
             return None
         try:
-            if not real.is_file() or real.stat().st_size > MAX_FILE_BYTES:
+            if not real.is_file() or real.stat().st_size > self._max_bytes:
                 return None
             return real.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
@@ -107,6 +110,18 @@ class PromptSources:
             user_profile=self._notes(settings, "user"),
         )
         return assemble(complete).tiers
+
+    def directory_hints(self, cwd: str) -> PathHints | None:
+        """Instruction files below the working tree of ``cwd``, beyond those that the prompt holds (TL-11).
+
+        Reads when it is asked, in the caller's thread: at most six directories that were not touched before.
+        """
+        if self._ignore_rules:
+            return None
+        root = git_root(cwd)
+        reader = ProjectFiles(PathPolicy(self._user_home, self._home), max_bytes=MAX_HINT_BYTES)
+        known = [file.path for file in find_context_files(reader, cwd, root)]
+        return DirectoryHints(reader, cwd, scan, root=root or cwd, already=known)
 
     def _notes(self, settings: Settings, target: str) -> str:
         enabled = settings.memory.memory_enabled if target == "memory" else settings.memory.user_profile_enabled

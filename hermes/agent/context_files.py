@@ -120,14 +120,18 @@ def render_context_files(files: Sequence[ContextFile], limit: int, scan: Scan) -
 class DirectoryHints:
     """Instruction files of directories that tools touch, each given once (TL-11).
 
-    Never outside ``root``; the reader refuses what may not be read.
+    Relative paths are meant from ``cwd``. Never outside ``root`` (``cwd`` if it is not given); the reader refuses what
+    may not be read. What lies on the way from the root to ``cwd`` is the system prompt's own matter.
     """
 
-    def __init__(self, reader: FileReader, root: str, scan: Scan, already: Sequence[str] = ()) -> None:
+    def __init__(
+        self, reader: FileReader, cwd: str, scan: Scan, *, root: str | None = None, already: Sequence[str] = ()
+    ) -> None:
         self._reader = reader
-        self._root = posixpath.normpath(root)
+        self._cwd = posixpath.normpath(cwd)
+        self._root = posixpath.normpath(root or cwd)
         self._scan = scan
-        self._seen = {self._root}
+        self._seen = {self._root, *_chain(self._cwd, self._root)}
         self._told = set(already)
 
     def __call__(self, paths: Sequence[str]) -> str | None:
@@ -138,7 +142,7 @@ class DirectoryHints:
         return f"instructions that apply to this directory:\n\n{text}"
 
     def _near(self, path: str) -> Iterator[ContextFile]:
-        directory = posixpath.normpath(posixpath.join(self._root, path))
+        directory = posixpath.normpath(posixpath.join(self._cwd, path))
         for _ in range(HINT_ANCESTORS + 1):
             if not directory.startswith(self._root.rstrip("/") + "/") or directory in self._seen:
                 return

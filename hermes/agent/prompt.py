@@ -48,6 +48,7 @@ HOST_HINTS: Mapping[str, str] = MappingProxyType(
         "api": "You are used through an API: there may be nobody who answers questions.",
     }
 )
+CWD_LINE = "Working directory: "
 _CONTEXT_TITLE = "# Context"
 _SESSION_TITLE = "# Session"
 
@@ -116,6 +117,18 @@ def restore(stored: str) -> tuple[str, ...]:
     return stored[:at], stored[at + 2 :]
 
 
+def fits(stored: str, *, cwd: str, system_message: str | None, personality: str | None) -> bool:
+    """True if a stored prompt still holds what the session needs; the lines of the model are written anew anyway."""
+    lines = stored.rsplit("\n\n", 1)[-1].splitlines()
+    session = stored[stored.rfind(f"\n\n{_SESSION_TITLE}\n\n") :]
+    voice = f"\n\nPersonality: {personality}\n" if personality else ""
+    return (
+        f"{CWD_LINE}{cwd}" in lines
+        and (system_message or "").strip() in stored
+        and (voice in session if voice else "\n\nPersonality: " not in session)
+    )
+
+
 def mentions_session(stored: str, session_key: str) -> bool:
     """True if a branch must rebuild this prompt, because it names the session it was built for (TL-7)."""
     return session_key in stored
@@ -169,7 +182,7 @@ def _volatile(facts: PromptFacts) -> str:
     ]
     if facts.session_key:
         lines.append(f"Session: {facts.session_key}")
-    lines.append(f"Working directory: {facts.cwd}")
+    lines.append(f"{CWD_LINE}{facts.cwd}")
     parts.append("\n".join(lines))
     return f"{_SESSION_TITLE}\n\n{_paragraphs(parts)}"
 

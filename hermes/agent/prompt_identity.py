@@ -7,12 +7,20 @@ from collections.abc import Sequence
 
 MODEL_LINE = "Model: "
 PROVIDER_LINE = "Provider: "
+_LINES = re.compile(rf"^{re.escape(MODEL_LINE)}.*\n{re.escape(PROVIDER_LINE)}.*$", re.MULTILINE)
 
 
 def with_model(system: Sequence[str], model: str, provider: str) -> tuple[str, ...]:
-    """The same prompt with other model and provider lines; every other byte is kept."""
-    return tuple(_replaced(_replaced(tier, MODEL_LINE, model), PROVIDER_LINE, provider) for tier in system)
+    """The same prompt with other model and provider lines; every other byte is kept.
 
-
-def _replaced(text: str, prefix: str, value: str) -> str:
-    return re.sub(rf"^{re.escape(prefix)}.*$", lambda _: prefix + value, text, count=1, flags=re.MULTILINE)
+    The last such pair is the prompt's own: a file of the project, which stands before it, may hold one too.
+    """
+    tiers = list(system)
+    for index in reversed(range(len(tiers))):
+        found = list(_LINES.finditer(tiers[index]))
+        if found:
+            start, end = found[-1].span()
+            lines = f"{MODEL_LINE}{model}\n{PROVIDER_LINE}{provider}"
+            tiers[index] = tiers[index][:start] + lines + tiers[index][end:]
+            break
+    return tuple(tiers)

@@ -34,6 +34,7 @@ from hermes.messages import Content, Prompt, Question, Row
 from hermes.nurseries import session_compression
 from hermes.nurseries.client_requests import Attachment
 from hermes.nurseries.event_log import Subscription
+from hermes.nurseries.pinned import forget_prompt
 from hermes.nurseries.server_tree import ServerTree, open_tree
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_changes import set_model
@@ -96,7 +97,7 @@ class Agent:
             raise SessionBusy
         if system_message != self.session.system_message:
             self.session.system_message = system_message
-            self.session.pinned_prompt = None
+            forget_prompt(self.session)
         self._pump.begin_turn(stream_callback)
         self.clear_interrupt()
         submission = self.session.submit_nowait(prompt)

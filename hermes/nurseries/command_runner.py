@@ -29,6 +29,7 @@ from hermes.nurseries import session_history, session_skills
 from hermes.nurseries.background import start_background, start_btw
 from hermes.nurseries.host_config import KeyRequest, read_key, set_key
 from hermes.nurseries.model_choice import picker, switch
+from hermes.nurseries.pinned import forget_tools
 from hermes.nurseries.turn_slot import BusyPolicy
 from hermes.outcomes import CancelReason, Cause
 
@@ -276,6 +277,8 @@ async def _reload_mcp(run: Run) -> CommandResult:
     if run.tree.mcp is None:
         return printed("no MCP servers are configured")
     done = await run.tree.mcp.reload(lambda: run.session.services.settings().mcp_servers)
+    for session in run.tree.registry.live():
+        forget_tools(session)
     return printed(f"MCP servers reloaded ({done.revision or 'none'})")
 
 

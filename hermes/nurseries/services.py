@@ -20,6 +20,7 @@ from hermes.agent.ports import (
     TranscriptStore,
     WallClock,
 )
+from hermes.agent.tool_results import PathHints
 from hermes.events import ServerEvent
 from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.processes import ProcessSupervisor
@@ -104,5 +105,7 @@ class Services:
     """The configured MCP servers, shared by all sessions."""
     spill: Callable[[str, str], str | None] | None = None
     """``spill(call_id, text)`` writes an oversize tool result away and returns the path to tell."""
+    directory_hints: Callable[[str], PathHints | None] | None = None
+    """``directory_hints(cwd)`` makes the finder of instruction files for a session that works there (TL-11)."""
     redact: Callable[[str], str] = field(default=lambda text: text)
     tool_summary: Callable[[str, Mapping[str, Any]], str] = field(default=lambda name, _args: name)

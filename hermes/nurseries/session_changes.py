@@ -15,14 +15,13 @@ import trio
 from hermes.agent.ports import ResolvedModel
 from hermes.agent_settings import Effort
 from hermes.errors import HermesError, InvalidParams, InvalidValue, SessionBusy, Unsupported
+from hermes.nurseries.pinned import forget_prompt
 from hermes.nurseries.session_options import change, move, set_mode, switch_note
 from hermes.nurseries.turn_start import SWITCH_NOTE
 from hermes.records import dataclass
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
-    from hermes.nurseries.turn import Turn
-    from hermes.outcomes import TurnRecord
 
 EFFORTS: tuple[str, ...] = tuple(level for level in get_args(Effort) if level)
 
@@ -86,24 +85,10 @@ async def set_model(session: Session, model: str | None, provider: str | None, *
     former = session.resolved
     await change(session, model=resolved.model, provider=resolved.provider)
     session.resolved = resolved
-    session.pinned_prompt = None
     if former is None or (former.model, former.provider) != (resolved.model, resolved.provider):
         await remember(session, **{SWITCH_NOTE: switch_note(resolved)})
-    turn = session.slot.turn
-    if turn is not None:
-        _build_prompt_after(session)
     session.announce_info()
-    return ModelChange(resolved, deferred=turn is not None, persisted=global_)
-
-
-def _build_prompt_after(session: Session) -> None:
-    """The running turn may pin its prompt once more; the one of the new model is built after it."""
-
-    def forget(_turn: Turn, _record: TurnRecord) -> None:
-        session.on_turn_end.remove(forget)
-        session.pinned_prompt = None
-
-    session.on_turn_end.append(forget)
+    return ModelChange(resolved, deferred=session.slot.turn is not None, persisted=global_)
 
 
 async def set_reasoning_effort(session: Session, effort: str | None) -> None:
@@ -143,5 +128,5 @@ async def set_cwd(session: Session, cwd: str) -> None:
 async def set_personality(session: Session, name: str | None) -> None:
     """Another voice from the next turn on; None: the usual one."""
     await remember(session, personality=name or None)
-    session.pinned_prompt = None
+    forget_prompt(session)
     session.announce_info()

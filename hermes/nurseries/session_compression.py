@@ -23,6 +23,7 @@ from hermes.errors import InvalidParams, ProviderError, SessionBusy, SessionOwne
 from hermes.events import HistoryCompressed, StatusUpdate
 from hermes.messages import Prompt, Row
 from hermes.nurseries.held_work import start_held
+from hermes.nurseries.pinned import forget_prompt
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.turn_settings import loop_settings
 from hermes.nurseries.turn_start import resolve_model
@@ -169,7 +170,7 @@ async def _compress_rows(session: Session, node: ReasonScope, wish: CompressWish
     await session.replace_with_summary(outcome.summarized_ids, outcome.rows)
     session.stored = replace(session.stored, compression_count=session.stored.compression_count + 1)
     session.last_prompt_tokens = 0
-    session.pinned_prompt = None
+    forget_prompt(session)
     session.emit(HistoryCompressed(before, len(session.rows), outcome.before_tokens, outcome.after_tokens))
     session.stored_changed()
     return _compressed(session, before, outcome)

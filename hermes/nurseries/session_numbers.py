@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes.agent.tokens import rows_tokens, spec_tokens, text_tokens
+from hermes.nurseries.pinned import tool_set
 from hermes.records import dataclass
 
 if TYPE_CHECKING:
@@ -100,12 +101,4 @@ def context_breakdown(session: Session) -> ContextBreakdown:
 
 
 def _tools(session: Session) -> ToolSet:
-    requests = session.requests
-    return session.services.build_tools(
-        session,
-        allow_clarify=True,
-        depth=session.depth,
-        answers=lambda method: any(client.answers(method) for client in requests.attached),
-        pinned=session.stored.tool_names,
-        extra=session.extra_tools,
-    )
+    return tool_set(session, allow_clarify=True)

@@ -16,6 +16,7 @@ from hermes.errors import InvalidValue, ProviderNotConfigured, SessionBusy
 from hermes.events import HistoryRewound
 from hermes.nurseries import turn_start
 from hermes.nurseries.held_work import start_held
+from hermes.nurseries.pinned import forget_prompt
 from hermes.nurseries.session import Session
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,6 @@ async def switch_model(session: Session, name: str, provider: str | None = None)
     config = {**session.stored.model_config, turn_start.SWITCH_NOTE: switch_note(resolved)}
     await change(session, model=resolved.model, provider=resolved.provider, model_config=config)
     session.resolved = resolved
-    session.pinned_prompt = None
     session.announce_info()
     return resolved
 
@@ -86,7 +86,7 @@ async def move(session: Session, cwd: str) -> None:
         return
     session.memory.cwd = cwd
     session.memory.file_reads.clear()
-    session.pinned_prompt = None
+    forget_prompt(session)
     await change(session, cwd=cwd)
     session.announce_info()
 

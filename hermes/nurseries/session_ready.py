@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hermes.errors import HermesError
 from hermes.events import SessionFailed
 from hermes.nurseries.containment import contained
+from hermes.nurseries.pinned import tool_set
 from hermes.nurseries.turn_end import REFUSAL_CODES
 from hermes.nurseries.turn_start import resolve_model
 
@@ -43,15 +44,7 @@ async def get_ready(session: Session) -> None:
 
 def session_tool_set(session: Session) -> ToolSet:
     """The tools that the session's next turn will have."""
-    requests = session.requests
-    return session.services.build_tools(
-        session,
-        allow_clarify=True,
-        depth=session.depth,
-        answers=lambda method: any(client.answers(method) for client in requests.attached),
-        pinned=session.stored.tool_names,
-        extra=session.extra_tools,
-    )
+    return tool_set(session, allow_clarify=True)
 
 
 def list_tools(session: Session) -> None:

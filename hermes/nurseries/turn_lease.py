@@ -8,12 +8,33 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from hermes.errors import HermesError
+from hermes.errors import HermesError, SessionOwnedElsewhere
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
 
 log = logging.getLogger(__name__)
+
+ASK_EVERY = 0.25
+"""Seconds between two tries to take a lease that another process holds."""
+
+
+async def acquire(session: Session, ttl: float, *, within: float) -> int:
+    """Take the lease; the version of the history that it is taken for.
+
+    A turn of another process may end at any moment, so ``within`` seconds are waited for it. Raises
+    ``SessionOwnedElsewhere`` then, and the store's errors at once.
+    """
+    services = session.services
+    until = trio.current_time() + within
+    while True:
+        try:
+            return await services.store.acquire_lease(session.key, services.owner, ttl=ttl)
+        except SessionOwnedElsewhere:
+            left = until - trio.current_time()
+            if left <= 0:
+                raise
+        await trio.sleep(min(ASK_EVERY, left))
 
 
 async def keep(session: Session, ttl: float, lost: Callable[[], None]) -> None:

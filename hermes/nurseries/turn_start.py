@@ -20,7 +20,7 @@ from hermes.agent.turn_setup import TurnSetup
 from hermes.errors import HermesError, NotFound
 from hermes.events import HistoryRewound, SessionTitled
 from hermes.messages import Prompt, Row
-from hermes.nurseries import turn_lease
+from hermes.nurseries import pinned, turn_lease
 from hermes.nurseries.child_agent import AllowedTools
 from hermes.nurseries.mcp_servers import wait_session_ready
 from hermes.nurseries.scopes import ReasonScope
@@ -48,7 +48,7 @@ async def begin(session: Session, turn: Turn) -> None:
         turn.prompt = replace(turn.prompt, api_content=content, load_api_content=None)
     await ensure_stored(session)
     ttl = turn.settings.limits.lease_ttl
-    version = await store.acquire_lease(session.key, session.services.owner, ttl=ttl)
+    version = await turn_lease.acquire(session, ttl, within=turn.settings.agent.gateway_turn_lease_timeout)
     turn.holds_lease = True
     if version != session.history_version:
         await reload(session)
@@ -133,6 +133,8 @@ async def reload(session: Session) -> None:
     rows = await session.services.store.load_rows(session.key)
     if stored is None:
         raise NotFound("the stored session is gone")
+    if stored.system_prompt != session.stored.system_prompt:
+        session.pinned_prompt = None
     session.stored = stored
     session.rows[:] = rows
     session.history_version = stored.history_version
@@ -171,34 +173,26 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
     prompt = turn.prompt
     resolved = await resolve_model(session, prompt.model, prompt.provider)
     services.models.provider_for(resolved)
-    requests = session.requests
     await wait_session_ready(session, services.mcp, MCP_PATIENCE)
-    tools = services.build_tools(
-        session,
-        allow_clarify=prompt.allow_clarify and not prompt.unattended and requests.reachable("clarify"),
-        depth=session.depth,
-        answers=lambda method: any(client.answers(method) for client in requests.attached),
-        pinned=session.stored.tool_names,
-        extra=session.extra_tools,
-    )
+    may_ask = prompt.allow_clarify and not prompt.unattended and session.requests.reachable("clarify")
+    tools = pinned.tool_set(session, allow_clarify=may_ask)
     if session.allowed_tools is not None:
         tools = AllowedTools(tools, session.allowed_tools)
 
     async def refresh() -> tuple[str, ...]:
-        session.pinned_prompt = await services.build_prompt(
-            session, tools=tools, resolved=resolved, system_extra=session.system_message
-        )
-        return session.pinned_prompt
+        built = await pinned.build_prompt(session, tools, resolved)
+        await pinned.keep(session)
+        return built
 
     session.tools = tools
-    if session.pinned_prompt is None:
-        await refresh()
-    assert session.pinned_prompt is not None
+    own = prompt.model is None and prompt.provider is None
+    system = await pinned.system_prompt(session, tools, resolved, own=own)
+    await pinned.keep(session)
     return TurnSetup(
         models=services.models,
         resolved=resolved,
         tools=tools,
-        system=session.pinned_prompt,
+        system=system,
         prompt=prompt,
         settings=loop_settings(
             turn.settings,
@@ -211,6 +205,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         started_at=turn.accepted_monotonic,
         resolve_path=lambda path: real_path(session.memory.cwd, path),
         spill=services.spill,
+        hints=pinned.directory_hints(session),
         redact=services.redact,
         refresh_system=refresh,
         clean_rows=session.clean_rows,

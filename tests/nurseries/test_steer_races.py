@@ -55,7 +55,7 @@ class Race:
         return [*rounds, say("all", " done", pause=self.dice.randint(0, 1))]
 
     async def run(self) -> Said:
-        store = FailingStore(at=self.dice.randint(4, 9) if self.full_disk else None)
+        store = FailingStore(at=self.dice.randint(5, 10) if self.full_disk else None)
         model = ScriptedModel(*self.replies())
         services, _ = make_services(model=model, store=store)
         async with running_tree(services) as tree:

@@ -112,7 +112,7 @@ async def test_a_refused_prompt_is_told_to_whoever_sent_it_and_to_nobody_twice(
 async def test_a_tool_whose_result_cannot_be_stored_still_ends_for_those_who_watch(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    played = await play(FailingStore(at=5, stay=True))
+    played = await play(FailingStore(at=6, stay=True))
     assert played.ran == ["c1"]
     assert [event.call_id for event in played.events if isinstance(event, ToolStarted)] == ["c1"]
     assert [event.call_id for event in played.events if isinstance(event, ToolEnded)] == ["c1"]
@@ -121,7 +121,7 @@ async def test_a_tool_whose_result_cannot_be_stored_still_ends_for_those_who_wat
 async def test_the_answer_is_told_although_its_row_could_not_be_stored(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    played = await play(FailingStore(at=6, stay=True))
+    played = await play(FailingStore(at=7, stay=True))
     assert played.record is not None
     assert played.record.text == "done"
     assert played.record.failed and played.record.partial

@@ -24,7 +24,7 @@ from hermes.messages import Prompt, RewindIntent, Row
 from hermes.nurseries import turn_start
 from hermes.nurseries.session import Session
 from hermes.nurseries.turn import Turn
-from hermes.outcomes import Cause
+from hermes.outcomes import CancelReason, Cause
 from hermes.settings import Settings
 from tests.support.core import call, events_of, hang, make_services, running_tree, say
 from tests.support.failing_store import FailingStore
@@ -324,3 +324,37 @@ async def test_what_a_prompt_names_is_read_when_its_turn_begins(autojump_clock: 
         await turn.wait_ended()
         assert (session.rows[0].content, session.rows[0].api_content) == ("look at this", "look at this: contents")
         assert "contents" in str(model.requests[0].messages[0])
+
+
+async def test_a_turn_waits_a_little_for_one_of_another_process_to_end(autojump_clock: trio.testing.MockClock) -> None:
+    services, _ = make_services(say("first"), say("second"))
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        await (await started(session)).wait_ended()
+        await services.store.acquire_lease(session.key, OTHER, ttl=30)
+        began = trio.current_time()
+        submission = session.submit_nowait(Prompt("mine"))
+        await trio.sleep(2)
+        await services.store.release_lease(session.key, OTHER)
+        await submission.wait_accepted()
+        assert trio.current_time() - began < 3
+        turn = await submission.wait_turn()
+        assert turn is not None
+        assert (await turn.wait_ended()).text == "second"
+
+
+async def test_an_interrupt_ends_the_wait_for_the_turn_of_another_process(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    services, model = make_services(say("first"))
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        await (await started(session)).wait_ended()
+        await services.store.acquire_lease(session.key, OTHER, ttl=30)
+        session.submit_nowait(Prompt("mine"))
+        await trio.sleep(1)
+        began = trio.current_time()
+        interrupt = session.interrupt_nowait(CancelReason(Cause.USER_INTERRUPT))
+        assert (await interrupt.wait_settled(0.9)).settled
+        assert trio.current_time() - began < 0.1
+        assert len(model.requests) == 1

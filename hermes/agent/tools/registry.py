@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hermes.agent.ports import Tool, ToolSpec
@@ -80,7 +80,10 @@ ENTRY_POINTS = "hermes.tools"
 class Tools:
     """The tools of one session. Implements ``ports.ToolSet``; fixed once it is made."""
 
-    def __init__(self, tools: Iterable[Tool], pinned: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, tools: Iterable[Tool], pinned: Sequence[str] | None = None, *, passing: Collection[str] = ()
+    ) -> None:
+        """``pinned``: only these, in this order, and behind them what is ``passing``: there while a client is."""
         found: dict[str, Tool] = {}
         for tool in tools:
             # A later tool of the same name (an MCP server's, a plugin's) loses.
@@ -88,6 +91,7 @@ class Tools:
         if pinned is not None:
             known = [canonical(name, found) for name in pinned]
             order = [name for name in dict.fromkeys(known) if name is not None]
+            order += [name for name in found if name in passing and name not in order]
             found = {name: found[name] for name in order}
         self._tools = found
 
@@ -161,17 +165,20 @@ def build_tools(
     pinned: Sequence[str] | None = None,
     extra: Sequence[Tool] = (),
     plugins: Sequence[Tool] = (),
+    attached: Sequence[Tool] = (),
 ) -> Tools:
     """The tools of one session.
 
     ``enabled`` None means all; ``enabled`` and ``disabled`` name toolsets or single tools. ``answers(method)`` says
     whether an attached client shows that kind of question now. ``v4a`` advertises that patch format.
-    ``pinned`` keeps the stored names in their order: what is not in it is not offered, what is gone is left out.
+    ``pinned`` keeps the stored names in their order: what is not in it is not offered, what is gone is left out. Tools
+    that come and go with a client (``attached``, the bridges) are offered all the same, behind the others.
     """
     chosen: list[Tool] = []
     for kind in BUILT_IN:
         chosen.append(PatchWithV4A(services) if kind is Patch and v4a else kind(services))
-    chosen += [ClientBridge(services, bridge) for bridge in BRIDGES if answers(bridge.method)]
+    bridges = [ClientBridge(services, bridge) for bridge in BRIDGES if answers(bridge.method)]
+    chosen += bridges
     blocked = set(BLOCKED_IN_CHILDREN) if child else set()
     blocked |= set() if allow_clarify else {"clarify"}
     blocked |= set() if may_delegate else {"delegate_task"}
@@ -184,7 +191,8 @@ def build_tools(
         return tool.spec.name not in blocked and not marks & unwanted and (wanted is None or bool(marks & wanted))
 
     own = [tool for tool in (*chosen, *plugins) if offered(tool)]
-    return Tools((*own, *(tool for tool in extra if not {tool.spec.name, tool.flags.toolset} & unwanted)), pinned)
+    others = [tool for tool in (*attached, *extra) if not {tool.spec.name, tool.flags.toolset} & unwanted]
+    return Tools((*own, *others), pinned, passing={tool.spec.name for tool in (*bridges, *attached)})
 
 
 def load_plugins(services: ToolServices, found: Iterable[EntryPoint] | None = None) -> tuple[Tool, ...]:

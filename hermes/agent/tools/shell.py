@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from hermes.agent.tools.shell_script import ShellState, read_state, shell_argv
 from hermes.agent.tools.spillover import write_spillover
 from hermes.agent.tools.sudo_password import ask_sudo_password, forget_wrong_password
 from hermes.errors import HermesError
+from hermes.patterns import lazy_pattern
 from hermes.records import dataclass
 
 _CALLS = "terminal_calls"
@@ -44,6 +45,9 @@ _MAX_STATE = 4_000_000
 _PREVIEW = 2000
 _HINTED = 4000
 _AT_ONCE = 8000
+_SEARCHED, _MOST_PATHS = 4000, 20
+# A word with a slash in it that begins no option and is no address; or what `cd` is told.
+_PATH_WORD = lazy_pattern(r"(?:(?<=\bcd )|(?<![^\s=\"'(<>]))(?!https?://)[\w.~+@%-]*/[\w./~+@%-]*|(?<=\bcd )[\w.+@%-]+")
 
 
 @dataclass(slots=True)
@@ -97,6 +101,12 @@ class Terminal(BuiltinTool):
         ),
     )
     flags = ToolFlags(ParallelClass.BARRIER, interactive=True, result_limit=None, toolset="shell", kind="execute")
+
+    def paths(self, arguments: Mapping[str, Any]) -> Sequence[str]:
+        """What looks like a path in the command, for hints only: a command is a barrier, whatever it touches."""
+        workdir = arguments.get("workdir")
+        named = _PATH_WORD.findall(str(arguments.get("command", ""))[:_SEARCHED])[:_MOST_PATHS]
+        return [workdir, *named] if isinstance(workdir, str) and workdir else named
 
     async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         command = str(arguments["command"])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes.errors import HermesError, SessionNotFound
+from hermes.errors import HermesError, SessionBusy, SessionNotFound
 from hermes.nurseries.command_views import toolsets
 from hermes.nurseries.host_config import KeyRequest, change, mcp_revision, read_key, sections, set_key
 from hermes.nurseries.mcp_servers import CONFIRM_RELOAD, needs_confirmation
 from hermes.nurseries.model_choice import picker
+from hermes.nurseries.pinned import forget_tools
 from hermes.nurseries.provider_keys import forget_key, save_key
 from hermes.nurseries.session import Session
 from hermes.protocols.gateway import schemas as s
@@ -35,6 +36,8 @@ def config_set(client: GatewayClient, params: c.ConfigSetParams) -> Awaiting[Any
         session: Session | None = client.session(params.session_id)
     else:
         session = optional_session(client, params.session_id)
+    if params.key == "model" and client.older and session is not None and session.slot.taken:
+        raise SessionBusy
     request = KeyRequest(params.key, params.value, params.scope, params.confirm_expensive_model)
 
     async def run() -> dict[str, Any]:
@@ -86,6 +89,7 @@ def reload_mcp(client: GatewayClient, params: c.ReloadMcpParams) -> Any:
             return {"status": "reloaded", "loaded_rev": mcp_revision(server.settings)}
         done = await server.tree.mcp.reload(lambda: server.settings.mcp_servers, wanted=params.rev)
         for session in server.registry.live():
+            forget_tools(session)
             session.announce_info()
         client.catch_up_all()
         result: dict[str, Any] = {"status": "reloaded", "loaded_rev": done.revision}
@@ -96,8 +100,8 @@ def reload_mcp(client: GatewayClient, params: c.ReloadMcpParams) -> Any:
     return Awaiting(run)
 
 
-@methods.method("reload.env", s.EmptyParams, c.ReloadEnvResult)
-async def reload_env(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
+@methods.method("reload.env", s.EmptyKeyedParams, c.ReloadEnvResult)
+async def reload_env(client: GatewayClient, params: s.EmptyKeyedParams) -> dict[str, Any]:
     config = client.server.services.config
     return {"updated": len(await config.reload()) if config is not None else 0}
 

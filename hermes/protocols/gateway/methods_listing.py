@@ -11,6 +11,7 @@ from hermes.agent.project_facts import project_facts as facts_of
 from hermes.errors import InvalidParams, InvalidValue, NotFound, SessionBusy
 from hermes.nurseries import session_skills
 from hermes.nurseries.host_config import change
+from hermes.nurseries.pinned import forget_prompt, forget_tools
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_ready import session_tool_set
 from hermes.protocols.gateway import schemas as s
@@ -125,7 +126,8 @@ def tools_configure(client: GatewayClient, params: c.ToolsConfigureParams) -> Aw
             "unknown": unknown,
         }
         if session is not None:
-            session.pinned_prompt = None
+            forget_prompt(session)
+            forget_tools(session)
             session.announce_info()
             client.catch_up(session)
             result["info"] = live_info(session.info())
@@ -171,8 +173,8 @@ async def skills_manage(client: GatewayClient, params: c.SkillsManageParams) -> 
     raise InvalidValue("action must be list, search or inspect")
 
 
-@methods.method("skills.reload", c.OptionalSessionParams, c.SkillsReloadResult)
-async def skills_reload(client: GatewayClient, params: c.OptionalSessionParams) -> dict[str, Any]:
+@methods.method("skills.reload", c.SkillsReloadParams, c.SkillsReloadResult)
+async def skills_reload(client: GatewayClient, params: c.SkillsReloadParams) -> dict[str, Any]:
     """Skills are read from disk at every use; this says what is there now, and what was not when it was asked last."""
     session = optional_session(client, params.session_id) or optional_session(client, client.current)
     skills = await session_skills.list_skills(client.server.services, _cwd(client, session))
@@ -231,22 +233,22 @@ def rollback_list(client: GatewayClient, params: s.SessionParams) -> dict[str, A
     return {"enabled": False, "checkpoints": []}
 
 
-@methods.method("rollback.diff", c.RollbackParams, c.RollbackDiffResult)
-def rollback_diff(client: GatewayClient, params: c.RollbackParams) -> dict[str, Any]:
+@methods.method("rollback.diff", c.RollbackDiffParams, c.RollbackDiffResult)
+def rollback_diff(client: GatewayClient, params: c.RollbackDiffParams) -> dict[str, Any]:
     _no_checkpoint(client, params)
     return {}
 
 
-@methods.method("rollback.restore", c.RollbackParams, c.RollbackRestoreResult)
-def rollback_restore(client: GatewayClient, params: c.RollbackParams) -> dict[str, Any]:
+@methods.method("rollback.restore", c.RollbackRestoreParams, c.RollbackRestoreResult)
+def rollback_restore(client: GatewayClient, params: c.RollbackRestoreParams) -> dict[str, Any]:
     if client.session(params.session_id).slot.taken:
         raise SessionBusy
     _no_checkpoint(client, params)
     return {}
 
 
-def _no_checkpoint(client: GatewayClient, params: c.RollbackParams) -> None:
+def _no_checkpoint(client: GatewayClient, params: c.RollbackDiffParams | c.RollbackRestoreParams) -> None:
     client.session(params.session_id)
     if not params.hash:
         raise InvalidParams("hash is required")
-    raise NotFound("there is no such checkpoint")
+    raise NotFound("this server keeps no file checkpoints; version control is the place for them")

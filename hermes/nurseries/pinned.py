@@ -1,0 +1,119 @@
+"""What a session keeps from turn to turn, byte for byte: its system prompt and its list of tools (TL-7, TL-8).
+
+Both are stored with the session row when its first turn begins, and taken from there in another process. Whatever
+makes one of them wrong (another directory, a compression, other toolsets) says ``forget_prompt`` or ``forget_tools``;
+the next turn builds it anew. Another model changes the two lines that name it, and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hermes.agent.ports import ResolvedModel, ToolSet
+from hermes.agent.prompt import fits, restore
+from hermes.agent.prompt_identity import with_model
+from hermes.agent.tool_results import PathHints
+from hermes.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes.nurseries.session import Session
+
+log = logging.getLogger(__name__)
+
+HINTS = "directory_hints"
+
+
+def forget_prompt(session: Session) -> None:
+    """The next turn builds the system prompt anew."""
+    session.pinned_prompt = None
+    session.stored = replace(session.stored, system_prompt=None)
+
+
+def forget_tools(session: Session) -> None:
+    """The next turn lists the tools anew."""
+    session.stored = replace(session.stored, tool_names=None)
+
+
+def tool_set(session: Session, *, allow_clarify: bool) -> ToolSet:
+    """The session's tools as of now: the pinned ones, in their order, if they have been pinned."""
+    requests = session.requests
+    return session.services.build_tools(
+        session,
+        allow_clarify=allow_clarify,
+        depth=session.depth,
+        answers=lambda method: any(client.answers(method) for client in requests.attached),
+        pinned=session.stored.tool_names,
+        extra=session.extra_tools,
+    )
+
+
+async def system_prompt(session: Session, tools: ToolSet, resolved: ResolvedModel, *, own: bool) -> tuple[str, ...]:
+    """The prompt of a turn: the pinned one, else the stored one if it still fits, else a new one.
+
+    ``own``: the model is the session's, not one of this turn alone; then its name is pinned too.
+    """
+    stored = session.stored.system_prompt
+    if session.pinned_prompt is None and stored and _still_right(session, stored):
+        session.pinned_prompt = restore(stored)
+    if session.pinned_prompt is None:
+        return await build_prompt(session, tools, resolved)
+    prompt = with_model(session.pinned_prompt, resolved.model, resolved.provider)
+    if own:
+        session.pinned_prompt = prompt
+    return prompt
+
+
+async def build_prompt(session: Session, tools: ToolSet, resolved: ResolvedModel) -> tuple[str, ...]:
+    session.pinned_prompt = await session.services.build_prompt(
+        session, tools=tools, resolved=resolved, system_extra=session.system_message
+    )
+    return session.pinned_prompt
+
+
+async def keep(session: Session) -> None:
+    """Store what is pinned, if that has changed. A failure is logged: the session works, and the next turn tries it
+    again."""
+    columns: dict[str, object] = {}
+    prompt = None if session.pinned_prompt is None else "\n\n".join(session.pinned_prompt)
+    if prompt != session.stored.system_prompt:
+        columns["system_prompt"] = prompt
+    if session.stored.tool_names is None:
+        # Listed as if the user could be asked: a turn that may not ask leaves `clarify` out for itself alone.
+        columns["tool_names"] = tuple(tool_set(session, allow_clarify=True).names())
+    if not columns:
+        return
+    try:
+        await session.services.store.update_session(session.key, **columns)
+    except HermesError as error:
+        log.warning("the prompt of session %s is not stored: %s", session.key, error.message)
+        return
+    session.stored = replace(session.stored, **columns)  # type: ignore[arg-type]
+
+
+def _still_right(session: Session, stored: str) -> bool:
+    personality = session.stored.model_config.get("personality")
+    return fits(
+        stored,
+        cwd=session.memory.cwd,
+        system_message=session.system_message,
+        personality=personality if isinstance(personality, str) else None,
+    )
+
+
+def directory_hints(session: Session) -> PathHints | None:
+    """Finds instruction files near touched paths, each given once to a session in one directory (TL-11)."""
+    make = session.services.directory_hints
+    if make is None:
+        return None
+    memory, place = session.memory, session.stored.cwd or session.memory.cwd
+    known: tuple[str, PathHints | None] | None = memory.extras.get(HINTS)
+    if known is None or known[0] != place:
+        known = memory.extras[HINTS] = (place, make(place))
+    find = known[1]
+    if find is None:
+        return None
+    # A command may have changed the directory since: relative paths are meant from where the tools are.
+    return lambda paths: find([os.path.join(memory.cwd, os.path.expanduser(path)) for path in paths])
