@@ -169,6 +169,8 @@ class Prompt:
     """Reads ``api_content`` when the turn begins (files the prompt names), so that neither a surface nor a cancel waits."""
     asks_here: bool = False
     """This submitter itself can answer questions through its own channel (an HTTP run); others rely on attachments."""
+    guest_tools: Callable[[], Sequence[Any]] | None = None
+    """Tools of whoever submitted it, asked when the turn begins: the browser that is attached to this conversation."""
 
     @property
     def text(self) -> str:

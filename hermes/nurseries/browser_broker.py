@@ -44,6 +44,18 @@ class ControllerIdentity:
     controller_id: str
     browser_profile_id: str
 
+    def scope(self, capabilities: frozenset[str]) -> dict[str, Any]:
+        """As a controller is told it (api-server §7.3)."""
+        return {
+            "principal_id": self.lane.principal_id,
+            "profile_id": self.lane.profile_id,
+            "session_id": self.lane.session_id,
+            "controller_id": self.controller_id,
+            "browser_profile_id": self.browser_profile_id,
+            "transport_family": self.lane.transport_family,
+            "capabilities": sorted(capabilities),
+        }
+
 
 class BrowserFailure(Exception):
     """A command did not succeed. ``kind``: unavailable, cancelled, timeout, rejected."""
@@ -105,9 +117,13 @@ class Ticket:
 
 
 class BrowserBroker:
-    """All controllers of the process. Everything is synchronous but ``dispatch``."""
+    """All controllers of the process. Everything is synchronous but ``dispatch``.
 
-    def __init__(self) -> None:
+    Parameters: ``allows``, whether an action may be asked of a browser at this moment.
+    """
+
+    def __init__(self, allows: Callable[[str], bool] = lambda _action: True) -> None:
+        self._allows = allows
         self._controllers: dict[Lane, Controller] = {}
         self._tickets: dict[str, Ticket] = {}
 
@@ -195,6 +211,8 @@ class BrowserBroker:
         controller = self._controllers.get(lane)
         if controller is None or controller.send is None:
             raise BrowserFailure("unavailable", "the browser of this conversation is not connected")
+        if not self._allows(action):
+            raise BrowserFailure("unavailable", f"{action} has been switched off")
         if action not in controller.capabilities:
             raise BrowserFailure("unavailable", f"the browser does not offer {action}")
         command = Command(secrets.token_hex(16), action, tool_call_id)

@@ -1,16 +1,20 @@
 """The ``browser_…`` tools of a turn whose conversation has a browser attached: each call is one command to it.
 
 They exist only where a controller was registered for exactly this conversation; what it does not offer fails, and no
-other browser is ever used instead.
+other browser is ever used instead. Files go to and from the page as artifacts, which the browser fetches and hands over
+by the artifact routes; they never touch the disk.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes.agent.ports import ParallelClass, Tool, ToolContext, ToolFailure, ToolFlags, ToolSpec
+from hermes.agent.ports import ParallelClass, Tool, ToolContext, ToolFailure, ToolFlags, ToolOutput, ToolSpec
+from hermes.messages import ImagePart, Prompt
+from hermes.nurseries.artifacts import MAX_BYTES, Artifacts
 from hermes.nurseries.browser_broker import BrowserBroker, BrowserFailure, Lane
 
 _TEXT = {"type": "string"}
@@ -33,11 +37,26 @@ ACTIONS: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
 }
 
 
+ARTIFACT_ACTIONS: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
+    "browser_artifact_upload": (
+        "Put a text file into a file field of the page.",
+        {"ref": _TEXT, "filename": _TEXT, "content": _TEXT},
+        ("ref", "filename", "content"),
+    ),
+    "browser_artifact_download": (
+        "Fetch a small file (text, JSON, image, PDF) that the page links to.",
+        {"ref": _TEXT, "url": _TEXT},
+        (),
+    ),
+}
+TEXT_TYPES = ("text/plain", "application/json")
+
+
 class BrowserTool:
     """One action of an attached browser."""
 
     def __init__(self, broker: BrowserBroker, lane: Lane, action: str) -> None:
-        description, properties, required = ACTIONS[action]
+        description, properties, required = ACTIONS.get(action) or ARTIFACT_ACTIONS[action]
         self._broker = broker
         self._lane = lane
         self._action = action
@@ -45,12 +64,18 @@ class BrowserTool:
         self.spec = ToolSpec(action, description, parameters)
         self.flags = ToolFlags(parallel=ParallelClass.BARRIER, untrusted_output=True, toolset="browser", kind="fetch")
 
-    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> str | ToolOutput:
+        return self._text(await self._command(ctx, arguments))
+
+    async def _command(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> Any:
         try:
             answer = await self._broker.dispatch(self._lane, self._action, arguments, ctx.call_id)
         except BrowserFailure as failure:
             raise ToolFailure(str(failure)) from None
-        result = answer.get("result")
+        return answer.get("result")
+
+    @staticmethod
+    def _text(result: Any) -> str:
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
     def preview(self, arguments: Mapping[str, Any]) -> str:
@@ -60,9 +85,74 @@ class BrowserTool:
         return ()
 
 
-def browser_tools(broker: BrowserBroker, lane: Lane) -> list[Tool]:
-    """The tools of this lane: none where no browser was ever registered."""
+class ArtifactTool(BrowserTool):
+    """An action that carries a file. Who may take the artifact: this conversation's principal, on its side."""
+
+    def __init__(self, broker: BrowserBroker, lane: Lane, action: str, artifacts: Artifacts) -> None:
+        super().__init__(broker, lane, action)
+        self._artifacts = artifacts
+        self._owner = (lane.principal_id, lane.transport_family)
+
+
+class ArtifactUpload(ArtifactTool):
+    """The model's text becomes an artifact; the browser is told where to fetch it, once."""
+
+    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        data = str(arguments["content"]).encode()
+        if len(data) > MAX_BYTES:
+            raise ToolFailure(f"a file for the browser may have {MAX_BYTES} bytes at most")
+        held = self._artifacts.put(self._owner, str(arguments["filename"])[:160], TEXT_TYPES[0], data)
+        told = {
+            "ref": arguments["ref"],
+            "artifact_id": held.artifact_id,
+            "filename": held.filename,
+            "content_type": held.content_type,
+            "size_bytes": len(data),
+            "sha256": held.sha256,
+            "download_path": f"/v1/artifacts/download/{held.artifact_id}",
+        }
+        try:
+            return self._text(await self._command(ctx, told))
+        finally:
+            # What the browser has not fetched by now, nobody fetches any more.
+            self._artifacts.take(held.artifact_id)
+
+
+class ArtifactDownload(ArtifactTool):
+    """The browser hands the file over as an artifact and answers with its id; what can be shown, the model gets."""
+
+    async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> str | ToolOutput:
+        if not arguments.get("ref") and not arguments.get("url"):
+            raise ToolFailure("name the file: ref of a link in the last snapshot, or url")
+        result = await self._command(ctx, arguments)
+        named = result.get("artifact_id") if isinstance(result, Mapping) else None
+        held = self._artifacts.look(named) if isinstance(named, str) else None
+        if held is None or held.owner != self._owner or self._artifacts.is_expired(held):
+            raise ToolFailure("the browser answered without handing a file over")
+        self._artifacts.take(held.artifact_id)
+        facts = f"{held.filename} ({held.content_type}, {len(held.data)} bytes, sha256 {held.sha256})"
+        if held.content_type in TEXT_TYPES:
+            return f"{facts}\n\n{held.data.decode('utf-8', 'replace')}"
+        if held.content_type.startswith("image/"):
+            picture = ImagePart(held.content_type, base64.b64encode(held.data).decode())
+            return ToolOutput(facts, images=(picture,))
+        return f"{facts}\n\nIts content cannot be shown here."
+
+
+def browser_tools(broker: BrowserBroker, lane: Lane, artifacts: Artifacts | None = None) -> list[Tool]:
+    """The tools of this lane: none where no browser was ever registered. Without ``artifacts`` no file goes across."""
     capabilities = broker.registered(lane)
     if capabilities is None:
         return []
-    return [BrowserTool(broker, lane, action) for action in ACTIONS if action in capabilities]
+    tools: list[Tool] = [BrowserTool(broker, lane, action) for action in ACTIONS if action in capabilities]
+    if artifacts is not None:
+        kinds = (("browser_artifact_upload", ArtifactUpload), ("browser_artifact_download", ArtifactDownload))
+        tools += [kind(broker, lane, action, artifacts) for action, kind in kinds if action in capabilities]
+    return tools
+
+
+def bind_guests(tools: list[Tool], prompt: Prompt) -> None:
+    """When a turn begins: the browser tools of the last turn's submitter go, those of this one's come."""
+    own = [tool for tool in tools if not isinstance(tool, BrowserTool)]
+    guests = prompt.guest_tools() if prompt.guest_tools is not None else ()
+    tools[:] = [*own, *guests]

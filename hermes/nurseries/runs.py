@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import trio
@@ -131,15 +131,29 @@ class RunRegistry:
             raise IdempotencyConflict
         return str(there["run_id"])
 
+    @asynccontextmanager
+    async def starting(self, principal: str, key: str, run_id: str) -> AsyncIterator[None]:
+        """The block that starts the run of a fresh claim. If it is refused or never gets so far, the key is free again;
+        if it has started and only its client is gone, the key stays: the retry must find this very run."""
+        refused = False
+        try:
+            yield
+        except HermesError:
+            refused = True
+            raise
+        finally:
+            if refused or not self.knows(run_id):
+                with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
+                    await self.release(principal, key, run_id)
+
     def knows(self, run_id: str) -> bool:
         """The run has been started here."""
         return run_id in self._live or run_id in self._finished
 
     async def release(self, principal: str, key: str, run_id: str) -> None:
-        """The run of a fresh claim could not be started: the key is free again."""
-        with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
-            await self.services.store.delete_record(KEY, _key_id(principal, key))
-            await self.services.store.delete_record(KEYED_RUN, run_id)
+        """The run of a claim is not there, or stands for it no longer: the key is free again."""
+        await self.services.store.delete_record(KEY, _key_id(principal, key))
+        await self.services.store.delete_record(KEYED_RUN, run_id)
 
     # --- finding ---
 

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from hermes.events import ServerDraining
+from hermes.nurseries.artifacts import Artifacts
+from hermes.nurseries.browser_broker import BrowserBroker
+from hermes.nurseries.browser_capabilities import may_act
 from hermes.nurseries.containment import contained, running_beside
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
@@ -57,6 +60,8 @@ class ServerTree:
         """Set when every session has ended: a surface flushes its writers and returns."""
         self.mcp: McpServers | None = services.mcp
         """The configured MCP servers, where the composition root has some."""
+        self.browsers = BrowserBroker(lambda action: may_act(services.settings(), action))
+        self.artifacts = Artifacts()
         self._surfaces_ended: Settlement[None] = Settlement()
 
     def stop(self, reason: CancelReason) -> bool:

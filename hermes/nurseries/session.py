@@ -30,6 +30,7 @@ from hermes.messages import Prompt, RewindIntent, Row
 from hermes.nurseries import delegation, turn_end, turn_start
 from hermes.nurseries.background import SideWork
 from hermes.nurseries.background_process import BackgroundProcess
+from hermes.nurseries.browser_tools import bind_guests
 from hermes.nurseries.child_agent import AllowTool
 from hermes.nurseries.children import Children
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS, Attachment, OpenRequests
@@ -411,6 +412,7 @@ class Session:
         await turn_start.begin(self, turn)
 
     async def prepare(self, turn: Turn) -> Any:
+        bind_guests(self.extra_tools, turn.prompt)
         return await turn_start.prepare(self, turn)
 
     async def keep_lease(self, turn: Turn) -> None:

@@ -8,6 +8,7 @@ and a snapshot taken then has exactly the events before it on the wire and all l
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
@@ -19,7 +20,9 @@ from hermes.nurseries.containment import PooledTask
 from hermes.nurseries.event_log import Lagged, LogClosed
 from hermes.nurseries.session import Session
 from hermes.protocols.gateway.backlog import Backlog, Entry, run_frame
+from hermes.protocols.gateway.browser_desk import BrowserDesk
 from hermes.protocols.gateway.client_requests import LEGACY_METHODS, QuestionDesk
+from hermes.protocols.gateway.events import WireEvent, event_frame
 from hermes.protocols.gateway.server import BRIDGED_REQUESTS, SERVER_REQUESTS, GatewayServer
 from hermes.protocols.rpc.dispatcher import RpcConnection
 
@@ -109,6 +112,7 @@ class GatewayClient:
         self.pastes = 0
         self.known_skills: frozenset[str] | None = None
         self.questions = QuestionDesk(self)
+        self.browsers = BrowserDesk(server.tree.browsers, self._browser_event)
         self.tree_watch: PooledTask | None = None
         self._watches: dict[str, Watch] = {}
 
@@ -206,6 +210,9 @@ class GatewayClient:
 
     def send_event(self, frame: bytes) -> None:
         self.connection.send_frame(frame)
+
+    def _browser_event(self, runtime_id: str, event: str, payload: Mapping[str, Any]) -> None:
+        self.send_event(event_frame(WireEvent(event, dict(payload)), runtime_id))
 
     def guess_session(self, runtime_id: str | None) -> Session:
         """The named session, else the current one, else the only one that is live (gateway §8.4)."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from hermes.protocols.gateway import (
     methods_attach,
+    methods_browser,
     methods_commands,
     methods_config,
     methods_history,
@@ -23,6 +24,7 @@ OTHER_FAMILIES: Final[tuple[MethodTable[GatewayClient], ...]] = (
     methods_work.methods,
     methods_spawn_tree.methods,
     methods_attach.methods,
+    methods_browser.methods,
     methods_config.methods,
     methods_listing.methods,
     methods_commands.methods,

@@ -8,10 +8,12 @@ from hermes.agent.history import parse_rewind, survivor_map
 from hermes.errors import ChangeNotStored, SessionBusy, StoreUnavailable
 from hermes.messages import Prompt, RewindIntent, TurnLimits
 from hermes.nurseries.attachments import queued, take_queued
+from hermes.nurseries.browser_tools import browser_tools
 from hermes.nurseries.model_choice import take_once
 from hermes.nurseries.session import Session
 from hermes.nurseries.turn_slot import BusyPolicy, Submission
 from hermes.protocols.gateway import schemas as s
+from hermes.protocols.gateway.browser_desk import lane_of
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.content import read_content, with_images
 from hermes.protocols.gateway.shapes import PROMPT_SOURCE
@@ -30,7 +32,7 @@ def submit(client: GatewayClient, params: s.PromptSubmitParams) -> Any:
     if session.slot.taken and any(getattr(params, name) is not None for name in TARGETS):
         raise SessionBusy
     rewind = parse_rewind({name: getattr(params, name) for name in _REWIND_KEYS})
-    prompt = _prompt(session, params)
+    prompt = _prompt(client, session, params)
     client.make_current(session)
     policy = BusyPolicy.QUEUE if params.queued else BusyPolicy(client.server.settings.display.busy_input_mode)
     submission = session.submit_nowait(prompt, rewind=rewind, policy=policy)
@@ -43,7 +45,7 @@ def submit(client: GatewayClient, params: s.PromptSubmitParams) -> Any:
 _REWIND_KEYS = (*TARGETS, "confirm_truncate", "confirm_empty_truncate")
 
 
-def _prompt(session: Session, params: s.PromptSubmitParams) -> Prompt:
+def _prompt(client: GatewayClient, session: Session, params: s.PromptSubmitParams) -> Prompt:
     images = [image for image, _ in queued(session)]
     model, provider = take_once(session)
     return Prompt(
@@ -53,6 +55,7 @@ def _prompt(session: Session, params: s.PromptSubmitParams) -> Prompt:
         source=PROMPT_SOURCE,
         display_kind="hidden" if params.display_kind == "hidden" else None,
         client_message_id=params.client_message_id,
+        guest_tools=lambda: browser_tools(client.server.tree.browsers, lane_of(session)),
         title_text=params.title_preview,
         limits=TurnLimits(
             deadline_s=params.deadline_s,

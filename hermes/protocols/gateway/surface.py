@@ -92,7 +92,10 @@ async def serve_channel(
         connection.start_companion(lambda: announce(client), name=f"{channel.name} announcements")
         connection.start_companion(lambda: end_with_server(client), name=f"{channel.name} server end")
 
-    await connection.run(client, on_open=greet, on_hang_up=lambda: connection.answered(ANSWERS_WITHIN))
+    try:
+        await connection.run(client, on_open=greet, on_hang_up=lambda: connection.answered(ANSWERS_WITHIN))
+    finally:
+        client.browsers.connection_lost()
 
 
 def ready_event(server: GatewayServer, *, is_websocket: bool) -> WireEvent:

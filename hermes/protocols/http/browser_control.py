@@ -7,11 +7,13 @@ here are the route, the WebSocket and the binding of a turn to its browser.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import trio
 
 from hermes.errors import Unauthorized
+from hermes.messages import Prompt
 from hermes.nurseries.artifacts import ARTIFACT_SECONDS, MAX_BYTES, Artifacts
 from hermes.nurseries.browser_broker import (
     TICKET_SECONDS,
@@ -22,9 +24,18 @@ from hermes.nurseries.browser_broker import (
     Send,
     Ticket,
 )
-from hermes.nurseries.browser_tools import BrowserTool, browser_tools
+from hermes.nurseries.browser_capabilities import (
+    ARTIFACT_CAPABILITIES,
+    CAPABILITIES,
+    DEVELOPER_CAPABILITIES,
+    PROTOCOL_VERSION,
+    developer_mode,
+    is_enabled,
+    is_version,
+    permitted,
+)
+from hermes.nurseries.browser_tools import browser_tools
 from hermes.nurseries.connection import ConnectionTree
-from hermes.nurseries.session import Session
 from hermes.protocols.channels.websocket import WebSocketChannel, WebSocketRequest
 from hermes.protocols.error_table import HTTP_CODES, HttpRefusal, http_error
 from hermes.protocols.http.call import Api, Call, Reply, json_reply
@@ -36,12 +47,6 @@ PROTOCOL: Final = "hermes-browser-control-v1"
 TICKET_PROTOCOL: Final = "hermes-browser-control-ticket."
 PING_SECONDS: Final = 30.0
 MAX_NONCE: Final = 128
-CAPABILITIES: Final = frozenset(
-    {"controller.noop", "browser_back", "browser_click", "browser_navigate", "browser_press", "browser_screenshot"}
-    | {"browser_scroll", "browser_snapshot", "browser_tab_activate", "browser_tabs", "browser_type"}
-)
-ARTIFACT_CAPABILITIES: Final = frozenset({"browser_artifact_download", "browser_artifact_upload"})
-DEVELOPER_CAPABILITIES: Final = frozenset({"browser_cdp", "browser_evaluate"})
 MIME_TYPES: Final = (
     *("application/json", "application/pdf", "image/gif", "image/jpeg", "image/png", "image/webp", "text/plain"),
 )
@@ -50,15 +55,15 @@ MAX_ERROR: Final = 512
 
 
 def enabled(api: Api) -> bool:
-    return api.settings.browser.extension_control.enabled is True
+    return is_enabled(api.settings)
 
 
 def feature(api: Api) -> dict[str, Any]:
     """``features.browser_extension_control`` (api-server §7.2)."""
-    developer = api.settings.browser.extension_control.developer_mode is True
+    developer = developer_mode(api.settings)
     return {
         "enabled": enabled(api),
-        "protocol_version": 1,
+        "protocol_version": PROTOCOL_VERSION,
         "capabilities": sorted(CAPABILITIES),
         "artifact_capabilities": sorted(ARTIFACT_CAPABILITIES),
         "developer_capabilities": sorted(DEVELOPER_CAPABILITIES) if developer else [],
@@ -80,11 +85,13 @@ def lane_of(call: Call, session_id: str) -> Lane:
     return Lane(call.principal, call.api.options.profile, session_id, family)
 
 
-def bind_browser(call: Call, session: Session) -> None:
-    """Give the session's next turn the tools of the browser that is attached to this conversation, and no other's."""
-    session.extra_tools[:] = [tool for tool in session.extra_tools if not isinstance(tool, BrowserTool)]
-    if enabled(call.api):
-        session.extra_tools.extend(browser_tools(call.api.browsers, lane_of(call, session.key)))
+def bound_to_browser(call: Call, prompt: Prompt, session_id: str) -> Prompt:
+    """The prompt whose turn gets the tools of the browser that is attached to this conversation, and no other's.
+
+    Looked up when the turn begins: a prompt may wait in the queue behind one that came from elsewhere.
+    """
+    api, lane = call.api, lane_of(call, session_id)
+    return replace(prompt, guest_tools=lambda: browser_tools(api.browsers, lane, api.artifacts) if enabled(api) else ())
 
 
 # --- register --------------------------------------------------------------------------------------------------------
@@ -95,7 +102,7 @@ async def register(call: Call) -> Reply:
     _require_enabled(api)
     body = call.json_object()
     version = body.get("protocol_version")
-    if type(version) is not int or version != 1:
+    if not is_version(version):
         raise HttpRefusal(
             "browser_control_protocol_unsupported", "protocol_version must be 1", param="protocol_version"
         )
@@ -115,7 +122,7 @@ async def register(call: Call) -> Reply:
         "ticket_expires_in_seconds": TICKET_SECONDS,
         "ticket_expires_at": api.services.clock() + TICKET_SECONDS,
         "ws_path": WS_PATH,
-        "scope": _scope(identity, capabilities),
+        "scope": identity.scope(capabilities),
     }
     return json_reply(answer, 201)
 
@@ -133,26 +140,12 @@ async def _require_own_session(call: Call, session_id: str) -> None:
 
 def _permitted(api: Api, wanted: Any) -> frozenset[str]:
     named = {name for name in wanted if isinstance(name, str)} if isinstance(wanted, list) else set()
-    developer = api.settings.browser.extension_control.developer_mode is True
-    if named & DEVELOPER_CAPABILITIES and not developer and not named - DEVELOPER_CAPABILITIES:
+    if named and named <= DEVELOPER_CAPABILITIES and not developer_mode(api.settings):
         raise HttpRefusal("browser_control_developer_mode_required", "this needs developer mode", param="capabilities")
-    allowed = CAPABILITIES | ARTIFACT_CAPABILITIES | (DEVELOPER_CAPABILITIES if developer else frozenset())
-    if not named & allowed:
+    left = permitted(api.settings, named)
+    if not left:
         raise HttpRefusal("browser_control_no_capabilities", "no permitted capability is left", param="capabilities")
-    return frozenset(named & allowed)
-
-
-def _scope(identity: ControllerIdentity, capabilities: frozenset[str]) -> dict[str, Any]:
-    lane = identity.lane
-    return {
-        "principal_id": lane.principal_id,
-        "profile_id": lane.profile_id,
-        "session_id": lane.session_id,
-        "controller_id": identity.controller_id,
-        "browser_profile_id": identity.browser_profile_id,
-        "transport_family": lane.transport_family,
-        "capabilities": sorted(capabilities),
-    }
+    return left
 
 
 # --- the connection --------------------------------------------------------------------------------------------------

@@ -54,8 +54,6 @@ class Api:
     options: HttpOptions
     runs: RunRegistry
     metrics: Metrics
-    browsers: BrowserBroker = field(default_factory=BrowserBroker)
-    artifacts: Artifacts = field(default_factory=Artifacts)
     mint_ticket: Callable[[], str] | None = None
     """Makes a ticket for the gateway's WebSocket, where there is one."""
     routes: tuple[Route, ...] = ()
@@ -64,6 +62,14 @@ class Api:
     @property
     def services(self) -> Services:
         return self.tree.services
+
+    @property
+    def browsers(self) -> BrowserBroker:
+        return self.tree.browsers
+
+    @property
+    def artifacts(self) -> Artifacts:
+        return self.tree.artifacts
 
     @property
     def settings(self) -> Settings:

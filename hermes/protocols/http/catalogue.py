@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import trio
 
 from hermes.errors import HermesError
+from hermes.nurseries import session_skills
 from hermes.nurseries.run import JOURNAL_EVENTS
 from hermes.protocols.error_table import HttpRefusal
 from hermes.protocols.http import browser_control
@@ -276,6 +277,22 @@ async def toolsets(call: Call) -> Reply:
         for name, tools in sorted(grouped.items())
     ]
     return json_reply({"object": "list", "platform": "api_server", "data": data})
+
+
+async def skills(call: Call) -> Reply:
+    """What is on disk now, by category and name."""
+    found = await session_skills.list_skills(call.api.services, call.api.options.cwd)
+    data = [
+        {
+            "name": skill.name,
+            "description": skill.description,
+            "category": skill.category or "general",
+            "identifier": skill.qualified,
+            "tags": list(skill.tags),
+        }
+        for skill in sorted(found, key=lambda skill: (skill.category, skill.name, skill.qualified))
+    ]
+    return json_reply({"object": "list", "data": data})
 
 
 def _tool_names(api: Api) -> Sequence[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,6 @@ from hermes.protocols.http.turns import (
     reasoning_of,
     remember_session_key,
     session_key_of,
-    start_claimed,
     start_run,
 )
 from hermes.protocols.wire.json_codec import encode
@@ -98,11 +98,8 @@ async def create_chat_completion(call: Call) -> Reply:
             if replayed is not None:
                 return await _replay(call, request, replayed)
             run_request = replace(run_request, keyed=True)
-
-        async def start() -> Run:
-            return await start_run(call, admission, request.session_id, run_request, owned=owned)
-
-        run = await (start_claimed(call, f"chat:{key}", run_request.run_id, start) if key else start())
+        async with starting(call, "chat", key, run_request.run_id):
+            run = await start_run(call, admission, request.session_id, run_request, owned=owned)
         await remember_session_key(call.api, call.principal, request.session_key, request.session_id)
     record = await run.wait_ended()
     return completion_reply(call.api, request, run, record)
@@ -202,7 +199,7 @@ async def auxiliary_reply(call: Call, request: ChatRequest) -> Reply:
     )
     body = _completion(call.api, completion_id, request.model.shown, finished.text or "".join(pieces), "", "stop")
     usage = finished.usage or Usage()
-    body["usage"] = _usage(usage.input_tokens, usage.output_tokens)
+    body["usage"] = _usage(usage.prompt_tokens, usage.output_tokens)
     return json_reply(body, headers={"X-Hermes-Model": header_text(finished.served_model or resolved.model)})
 
 
@@ -230,6 +227,11 @@ async def claim_or_find(call: Call, route: str, key: str, body: Mapping[str, Any
         await runs.release(call.principal, slot, there)
         return await claim_or_find(call, route, key, body, run_id)
     return there
+
+
+def starting(call: Call, route: str, key: str, run_id: str) -> AbstractAsyncContextManager[None]:
+    """The block in which the run of a claimed key is started; of no key, just a block."""
+    return call.api.runs.starting(call.principal, f"{route}:{key}", run_id) if key else nullcontext()
 
 
 async def _replay(call: Call, request: ChatRequest, run_id: str) -> Reply:
@@ -322,7 +324,7 @@ def completion_reply(api: Api, request: ChatRequest, run: Run, record: TurnRecor
     reasoning = reasoning_of(run, record)
     text = record.text or ""
     body = _completion(api, run.run_id, request.model.shown, text, reasoning, finish_reason(record))
-    body["usage"] = _usage(record.usage.input_tokens, record.usage.output_tokens)
+    body["usage"] = _usage(record.usage.prompt_tokens, record.usage.output_tokens)
     if not record.completed:
         body["hermes"] = hermes_object(record)
     runs = record.served_model or request.model.runs
@@ -403,7 +405,7 @@ class ChatStream(TurnStream):
         if record.text and not self._sent_text and not said_nothing(record):
             pieces.append(self._chunk({"content": record.text}))
         last: dict[str, Any] = {}
-        usage = _usage(record.usage.input_tokens, record.usage.output_tokens)
+        usage = _usage(record.usage.prompt_tokens, record.usage.output_tokens)
         last["usage"] = None if self._request.include_usage else usage
         if not record.completed:
             last["hermes"] = hermes_object(record)

@@ -50,7 +50,7 @@ class Metrics:
         self._turn_day()
         seconds = max(0.0, record.ended_at - record.started_at)
         self._ended.labels(record.run_status.value).inc()
-        self._tokens.labels("input").inc(record.usage.input_tokens)
+        self._tokens.labels("input").inc(record.usage.prompt_tokens)
         self._tokens.labels("output").inc(record.usage.output_tokens)
         self._seconds.observe(seconds)
         self._latencies.append(seconds * 1000)

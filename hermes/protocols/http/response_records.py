@@ -39,8 +39,18 @@ async def load_response(api: Api, principal: str, response_id: str) -> StoredRes
     record = await store.get_record(RESPONSE, response_id)
     if record is None or record.get("principal") != principal:
         raise ResponseNotFound
+    stored = _stored_from(record)
+    if stored is None:
+        await _forget(api, principal, response_id, record)
+        raise ResponseNotFound
+    await _used(api, principal, response_id)
+    return stored
+
+
+def _stored_from(record: Mapping[str, Any]) -> StoredResponse | None:
+    """The record as it was saved, or None if it is damaged."""
     try:
-        stored = StoredResponse(
+        return StoredResponse(
             response=dict(record["response"]),
             session_id=str(record["session_id"]),
             rows=tuple(_row_from(value) for value in record["rows"]),
@@ -49,10 +59,7 @@ async def load_response(api: Api, principal: str, response_id: str) -> StoredRes
             input_items=list(record.get("input_items", ())),
         )
     except (KeyError, TypeError, ValueError):
-        await _forget(api, principal, response_id, record)
-        raise ResponseNotFound from None
-    await _used(api, principal, response_id)
-    return stored
+        return None
 
 
 async def _used(api: Api, principal: str, response_id: str) -> None:

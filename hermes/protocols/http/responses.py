@@ -20,6 +20,7 @@ from hermes.protocols.http.chat_completions import (
     finish_reason,
     hermes_object,
     said_nothing,
+    starting,
     status_headers,
 )
 from hermes.protocols.http.content import Conversation, explicit_history, input_conversation
@@ -43,7 +44,6 @@ from hermes.protocols.http.turns import (
     rows_of,
     session_key_of,
     session_of_key,
-    start_claimed,
     start_run,
 )
 from hermes.records import dataclass
@@ -190,11 +190,8 @@ async def create_response(call: Call) -> Reply:
             run_request = replace(run_request, keyed=True)
         await job.begin()
         owned = cancels_on_disconnect(call, default=not key)
-
-        async def start() -> Run:
-            return await start_run(call, admission, request.session_id, run_request, owned=owned)
-
-        run = await (start_claimed(call, f"responses:{key}", run_request.run_id, start) if key else start())
+        async with starting(call, "responses", key, run_request.run_id):
+            run = await start_run(call, admission, request.session_id, run_request, owned=owned)
         await remember_session_key(api, call.principal, request.session_key, request.session_id)
         if request.stream:
             return sse_reply(ResponseStream(job, run), _headers(request, request.model.runs))
@@ -317,7 +314,7 @@ def verdict(record: TurnRecord) -> tuple[str, dict[str, Any] | None, dict[str, A
 def usage_of(record: TurnRecord) -> dict[str, Any]:
     usage = record.usage
     return {
-        "input_tokens": usage.input_tokens,
+        "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},

@@ -30,6 +30,7 @@ SERVER: tuple[Route, ...] = (
     Route("GET", "/v1/models/{model_id}", catalogue.model, "One model id"),
     Route("GET", "/v1/capabilities", catalogue.capabilities, "What this server can do", "capabilities"),
     Route("GET", "/api/model/options", catalogue.model_options, "Providers and models to choose from", "model_options"),
+    Route("GET", "/v1/skills", catalogue.skills, "Skills of the agent", "skills", answer=schemas.ListAnswer),
     Route("GET", "/v1/toolsets", catalogue.toolsets, "Tools by toolset", "toolsets", answer=schemas.ListAnswer),
     Route("GET", "/v1/tree", tree_routes.tree, "The live tree", "tree", streams=True),
     Route(

@@ -128,8 +128,9 @@ def approval_of(request: ClientRequest) -> dict[str, Any]:
 
 
 def usage_members(usage: Usage) -> dict[str, int]:
+    """``input_tokens`` is the whole prompt, as everywhere on HTTP; the cache's share is named beside it."""
     return {
-        "input_tokens": usage.input_tokens,
+        "input_tokens": usage.prompt_tokens,
         "output_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
         "cache_read_tokens": usage.cache_read_tokens,

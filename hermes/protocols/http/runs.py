@@ -31,7 +31,6 @@ from hermes.protocols.http.turns import (
     remember_session_key,
     session_key_of,
     session_of_key,
-    start_claimed,
     start_run,
 )
 from hermes.protocols.wire.json_codec import decode, encode
@@ -66,18 +65,15 @@ async def create_run(call: Call) -> Reply:
     checked = await _checked(call, body, session_key)
     cancel_on_leave = cancels_on_disconnect(call, default=False)
     run_id = call.api.services.ids("run")
-
-    async def start() -> Run:
-        return await _start(call, checked, run_id, keyed=key is not None, cancel_on_leave=cancel_on_leave)
-
     if key is None:
-        run = await start()
+        run = await _start(call, checked, run_id, keyed=False, cancel_on_leave=cancel_on_leave)
     else:
         slot = f"runs:{key}"
         there = await call.api.runs.claim(call.principal, slot, _fingerprint(body, session_key), run_id)
         if there is not None:
             return await _replayed(call, there)
-        run = await start_claimed(call, slot, run_id, start)
+        async with call.api.runs.starting(call.principal, slot, run_id):
+            run = await _start(call, checked, run_id, keyed=True, cancel_on_leave=cancel_on_leave)
     headers = {"Location": f"/v1/runs/{run.run_id}", "X-Hermes-Session-Id": run.session.key}
     if session_key is not None:
         headers["X-Hermes-Session-Key"] = session_key

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import trio
@@ -131,10 +132,10 @@ class HttpSurface:
     ) -> None:
         """Serve until cancelled, or until the sessions have ended and what was left to write is written."""
         listener = HttpListener(self.app, websockets=self.websockets, limits=limits)
-
-        async def listen() -> None:
-            await response_records.end_abandoned(self.api)
-            await listener.serve(listeners, drain=self.api.tree.sessions_ended, task_status=task_status)
+        listen = partial(listener.serve, listeners, drain=self.api.tree.sessions_ended)
+        await response_records.end_abandoned(self.api)
+        # The sockets listen already: who connects from now on is heard.
+        task_status.started()
 
         async def mark_draining() -> None:
             await self.api.tree.draining.wait()

@@ -7,8 +7,8 @@ it when its client goes away.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import trio
@@ -28,7 +28,7 @@ from hermes.nurseries.runs import Admission
 from hermes.nurseries.session import Session
 from hermes.outcomes import TurnRecord
 from hermes.protocols.error_table import HttpRefusal
-from hermes.protocols.http.browser_control import bind_browser
+from hermes.protocols.http.browser_control import bound_to_browser
 from hermes.protocols.http.call import Api, Call
 from hermes.records import dataclass
 
@@ -278,9 +278,9 @@ async def start_run(call: Call, admission: Admission, key: str, request: RunRequ
 
     Raises what refuses it. ``owned``: the run ends when the client of this request goes away.
     """
+    request = replace(request, prompt=bound_to_browser(call, request.prompt, key))
     for _ in range(TRIES):
         session = await open_session(call.api, key, call.principal)
-        bind_browser(call, session)
         try:
             run = admission.start(session, request)
         except SessionClosing:
@@ -294,21 +294,6 @@ async def start_run(call: Call, admission: Admission, key: str, request: RunRequ
             await run.submission.wait_accepted()
         return run
     raise SessionClosing
-
-
-async def start_claimed(call: Call, slot: str, run_id: str, start: Callable[[], Awaitable[Run]]) -> Run:
-    """Start the run of a freshly claimed idempotency key. If it does not start, the key is free again; if it does and
-    only its client is gone, the key stays: the retry must find this very run."""
-    runs = call.api.runs
-    try:
-        return await start()
-    except HermesError:
-        await runs.release(call.principal, slot, run_id)
-        raise
-    except BaseException:
-        if not runs.knows(run_id):
-            await runs.release(call.principal, slot, run_id)
-        raise
 
 
 def rows_of(run: Run, record: TurnRecord) -> list[Row]:

@@ -49,6 +49,9 @@ FILL: dict[str, Any] = {
     "cwd": "/tmp",
     "command": "help",
     "hidden": True,
+    "controller_id": "c",
+    "browser_profile_id": "b",
+    "command_id": "0",
 }
 
 

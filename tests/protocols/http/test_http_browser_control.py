@@ -11,6 +11,7 @@ import pytest
 import trio
 from trio_websocket import WebSocketConnection, open_websocket
 
+from hermes.messages import Prompt
 from hermes.nurseries.browser_broker import BrowserBroker, BrowserFailure, ControllerIdentity, Lane
 from hermes.settings import Settings
 from tests.support.core import call, say
@@ -175,6 +176,75 @@ async def test_another_conversations_turn_does_not_know_the_browser() -> None:
         run_id = (await surface.post("/v1/runs", {"input": "x", "session_id": "other"})).json()["run_id"]
         await surface.ended(run_id)
         assert "browser_navigate" not in [tool.name for tool in surface.model.requests[0].tools]
+
+
+async def test_each_queued_turn_has_the_browser_of_whoever_submitted_it() -> None:
+    replies = (say("", calls=[call("nap", seconds=0.2)]), say("first"), say("second"))
+    async with controlled(*replies) as surface, connected(surface):
+        session = await surface.tree.registry.resume("s")
+        run_id = (await surface.post("/v1/runs", {"input": "one", "session_id": "s"})).json()["run_id"]
+        # From elsewhere, and queued while the first still has the browser.
+        submission = session.submit_nowait(Prompt("two", source="api"))
+        assert submission.status == "queued"
+        await surface.ended(run_id)
+        turn = await submission.wait_turn()
+        assert turn is not None
+        await turn.wait_ended()
+        known = [[tool.name for tool in request.tools] for request in surface.model.requests]
+        assert ["browser_navigate" in names for names in known] == [True, True, False]
+
+
+async def test_a_browser_that_is_switched_off_meanwhile_is_asked_no_more() -> None:
+    broker, wire = BrowserBroker(lambda action: action != "browser_navigate"), Wire()
+    broker.attach(ONE, CAN, wire.send)
+    got: list[Any] = []
+    await outcome(broker, got)
+    assert (got, wire.frames) == (["unavailable"], [])
+
+
+FILES = {"capabilities": ["browser_artifact_download", "browser_artifact_upload"]}
+
+
+async def test_a_file_of_the_page_reaches_the_model_as_an_artifact() -> None:
+    replies = (say("", calls=[call("browser_artifact_download", ref="@e5")]), say("read"))
+    async with controlled(*replies) as surface, connected(surface, **FILES) as browser:
+        run_id = (await surface.post("/v1/runs", {"input": "fetch it", "session_id": "s"})).json()["run_id"]
+        command = (await receive(browser))["params"]
+        assert (command["action"], command["arguments"]) == ("browser_artifact_download", {"ref": "@e5"})
+        headers = {"Content_Type": "text/plain", "X_Artifact_Filename": "report.txt"}
+        held = (await surface.post("/v1/artifacts/upload", b"all is well", **headers)).json()
+        result = {"artifact_id": held["artifact_id"]}
+        await send(browser, "browser.controller.result", command_id=command["command_id"], ok=True, result=result)
+        assert (await surface.ended(run_id))["output"] == "read"
+        (row,) = [row for row in surface.model.requests[-1].messages if row.role == "tool"]
+        assert "report.txt" in row.text and "all is well" in row.text
+        assert (await surface.get(held["download_path"])).status_code == 404
+
+
+async def test_a_browser_that_names_no_file_fails_the_call() -> None:
+    replies = (say("", calls=[call("browser_artifact_download", ref="@e5")]), say("no luck"))
+    async with controlled(*replies) as surface, connected(surface, **FILES) as browser:
+        run_id = (await surface.post("/v1/runs", {"input": "fetch it", "session_id": "s"})).json()["run_id"]
+        command = (await receive(browser))["params"]
+        result = {"artifact_id": "0" * 32}
+        await send(browser, "browser.controller.result", command_id=command["command_id"], ok=True, result=result)
+        assert (await surface.ended(run_id))["status"] == "completed"
+        (row,) = [row for row in surface.model.requests[-1].messages if row.role == "tool"]
+        assert "without handing a file over" in row.text
+
+
+async def test_a_file_for_the_page_can_be_fetched_once_and_only_while_it_is_wanted() -> None:
+    wanted = call("browser_artifact_upload", ref="@e7", filename="cv.txt", content="Ada")
+    async with controlled(say("", calls=[wanted]), say("sent")) as surface, connected(surface, **FILES) as browser:
+        run_id = (await surface.post("/v1/runs", {"input": "send it", "session_id": "s"})).json()["run_id"]
+        command = (await receive(browser))["params"]
+        told = command["arguments"]
+        assert (told["ref"], told["filename"], told["size_bytes"]) == ("@e7", "cv.txt", 3)
+        fetched = await surface.get(told["download_path"])
+        assert (fetched.content, fetched.headers["x-artifact-sha256"]) == (b"Ada", told["sha256"])
+        await send(browser, "browser.controller.result", command_id=command["command_id"], ok=True, result="ok")
+        assert (await surface.ended(run_id))["output"] == "sent"
+        assert (await surface.get(told["download_path"])).status_code == 404
 
 
 async def test_after_detach_nothing_is_answered() -> None:
