@@ -17,11 +17,15 @@ PLAIN = (["gateway"], ["acp"])
 ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
+def own_process() -> None:
+    """Imports make tens of thousands of objects that stay: looking for garbage among them costs a tenth of a start."""
+    gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS, 10, 10)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 used or configured wrongly, 130 interrupted."""
     if arguments is None:
-        # Imports make tens of thousands of objects that stay: looking for garbage among them costs a tenth of a start.
-        gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS, 10, 10)
+        own_process()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if given in PLAIN:
@@ -39,4 +43,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def acp_main() -> None:
     """``hermes-acp``, the name editors look for."""
+    own_process()
     main(["acp", *sys.argv[1:]])

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -152,13 +153,24 @@ def _clean(value: Any) -> Any:
     return value
 
 
+REMEMBERED_ARGUMENTS = 300
+"""Characters up to which the form of a call's arguments is remembered: all of them are sent again at each request."""
+
+
 def canonical_arguments(text: str) -> str:
     """Sorted keys, compact; ``{}`` for what is not a JSON object, so that every server accepts the replay."""
+    return _remembered(text) if len(text) <= REMEMBERED_ARGUMENTS else _canonical(text)
+
+
+def _canonical(text: str) -> str:
     value = arguments_object(text)
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
     except TypeError:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+_remembered = lru_cache(maxsize=4096)(_canonical)
 
 
 def arguments_object(text: str) -> dict[str, Any]:
