@@ -7,6 +7,7 @@ with a closing row and a reason. The order of work is agent-core §1.2; nothing 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -25,10 +26,12 @@ from hermes.agent.tool_plan import plan_segments
 from hermes.agent.tool_results import ResultFinisher, ResultLimits
 from hermes.agent.turn_compression import TurnCompressor
 from hermes.agent.turn_setup import LoopEnd, TurnSetup
-from hermes.errors import ModelNotServed, ProviderError, ProviderNotConfigured, StoreUnavailable
-from hermes.events import InterimText, RedirectApplied, SteerDelivered
+from hermes.errors import HermesError, ModelNotServed, ProviderError, ProviderNotConfigured, StoreUnavailable
+from hermes.events import InterimText, RedirectApplied, StatusUpdate, SteerDelivered
 from hermes.messages import Row, ToolResult
 from hermes.outcomes import Completed, Failed
+
+log = logging.getLogger(__name__)
 
 __all__ = ["LoopEnd", "TurnSetup", "run_turn"]
 
@@ -39,6 +42,7 @@ SUMMARY_PROMPT: Final = (
 HOUSEKEEPING: Final = frozenset({"memory", "todo_list", "skill_manage", "session_search"})
 PROGRAMMATIC: Final = frozenset({"execute_code"})
 MAX_ERROR_CHARS: Final = 500
+MAX_ERRORS: Final = 8
 
 
 async def run_turn(port: TurnPort, setup: TurnSetup) -> LoopEnd:
@@ -58,7 +62,9 @@ class _Turn:
         self._progress = setup.progress
         self._progress.requested_model = setup.requested_model or setup.resolved.model
         self._progress.started_at = port.monotonic() if setup.started_at is None else setup.started_at
-        self._caller = ModelCaller(port, setup.models, setup.resolved, setup.settings.retries, setup.progress)
+        self._caller = ModelCaller(
+            port, setup.models, setup.resolved, setup.settings.retries, setup.progress, setup.cooldowns
+        )
         self._asker = Asker(port, setup, self._caller)
         self._compressor = TurnCompressor(port, setup, self._caller, self._asker)
         self._budget = BudgetWatch(setup.settings, setup.prompt.limits)
@@ -68,8 +74,13 @@ class _Turn:
         self._earlier_text: str | None = None
         self._invalid_in_a_row = 0
         self._restarts = 0
+        self._errors = 0
+        self._shown = ""
+        """Text of a step that is tried again: it was seen, and is not shown twice."""
+        self._closed = False
 
     async def run(self) -> LoopEnd:
+        self._caller.leave_cooling()
         try:
             return await self._iterate()
         except StoreUnavailable as error:
@@ -94,16 +105,42 @@ class _Turn:
                     GiveUp("the time budget of this run is used up", "budget_exhausted", "budget_exhausted")
                 )
             else:
-                end = await self._iteration()
+                end = await self._guarded_iteration()
             if end is not None:
                 return end
+
+    async def _guarded_iteration(self) -> LoopEnd | None:
+        """An error that nobody expected is outlived a few times (TL-27), while nothing runs and nothing has ended.
+
+        Inside a batch it is not: what has been done by then is not known here, and the tree closes the calls.
+        """
+        progress = self._progress
+        end = await self._port.attempt(self._iteration)
+        if not isinstance(end, Exception):
+            return end
+        if isinstance(end, HermesError) or progress.phase is LoopPhase.TOOLS or self._closed:
+            raise end
+        self._errors += 1
+        log.error("turn %s: unexpected error %d of %d", self._port.turn_id, self._errors, MAX_ERRORS, exc_info=end)
+        progress.end_unanswered_call()
+        kind = type(end).__name__
+        if self._errors >= MAX_ERRORS:
+            error = "the turn failed again and again because of an error in the server; its log has the details"
+            return await self._fail(error, "loop_error", f"repeated_outer_errors({kind})", layer="server")
+        progress.iterations = max(progress.iterations - 1, 0)
+        self._shown = progress.partial_text
+        details = {"class": "unexpected", "attempt": self._errors, "attempts": MAX_ERRORS, "delay_s": 0.0}
+        text = f"an error in the server ({kind}); the step is tried again"
+        self._port.emit(StatusUpdate(self._port.turn_id, "status", text, details))
+        return None
 
     async def _iteration(self) -> LoopEnd | None:
         progress = self._progress
         self._port.check_limits(progress.usage, progress.iterations)
         progress.iterations += 1
         await self._compressor.before_request(self._asker.size())
-        result = await self._asker.ask(self._compressor.after_overflow, earlier_text=self._earlier_text)
+        asking, self._shown = Asking(shown=self._shown), ""
+        result = await self._asker.ask(self._compressor.after_overflow, earlier_text=self._earlier_text, asking=asking)
         match result:
             case Redirected():
                 return await self._redirected(result.text)
@@ -345,6 +382,7 @@ class _Turn:
 
     def _close(self) -> None:
         """From here on steers are refused. Synchronous with the decision, so none can fall between (TL-29)."""
+        self._closed = True
         left = self._port.begin_closing()
         if left:
             self._pending = f"{self._pending}\n{left}" if self._pending else left

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from hermes.agent.ports_store import LeaseOwner, RewindResult, StoredSession, TranscriptStore
 from hermes.agent.ports_tools import (
@@ -65,6 +65,8 @@ __all__ = [
     "TurnPort",
     "WallClock",
 ]
+
+T = TypeVar("T")
 
 # --- model providers -------------------------------------------------------------------------------------------------
 
@@ -242,6 +244,10 @@ class TurnPort(Protocol):
         """Run the segments in order, the calls of one segment side by side; store each result (in call order) before
         its completion is announced. ``finish`` is applied to a result, in call order, before it is stored (budgets,
         hints, warnings). Returns results in call order."""
+        ...
+
+    async def attempt(self, step: Callable[[], Awaitable[T]]) -> T | Exception:
+        """What ``step`` returns, or the exception it raised. Cancellation passes through."""
         ...
 
     async def pause(self, seconds: float, *, why: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hermes.agent.cooldowns import Cooldowns
 from hermes.agent.error_classes import ErrorAction, Repair, action_for
 from hermes.agent.loop_settings import RetrySettings
 from hermes.agent.ports import ModelFinished, ModelGateway, ModelRequest, Provider, Redirected, ResolvedModel, TurnPort
@@ -84,11 +85,13 @@ class ModelCaller:
         resolved: ResolvedModel,
         settings: RetrySettings,
         progress: TurnProgress,
+        cooldowns: Cooldowns,
     ) -> None:
         self._port = port
         self._models = models
         self._settings = settings
         self._progress = progress
+        self._cooldowns = cooldowns
         self._fallbacks: list[ResolvedModel] | None = None
         self.resolved = resolved
         self.repairs = Repairs()
@@ -233,6 +236,12 @@ class ModelCaller:
 
     # --- fallback chain ----------------------------------------------------------------------------------------------
 
+    def leave_cooling(self) -> None:
+        """Begin the turn with a fallback if the model has just failed; without one it is tried all the same."""
+        left = self._cooldowns.left(self.resolved, self._port.monotonic())
+        if left:
+            self.fall_back(f"cooldown, {left:.0f} s left")
+
     def fall_back(self, reason: str, error: ProviderError | None = None) -> bool:
         """Change to the next model that can hold the conversation. False if there is none left."""
         if self._fallbacks is None:
@@ -243,6 +252,8 @@ class ModelCaller:
             if candidate.context_length < needed or not self._available(candidate):
                 continue
             old, self.resolved = self.resolved, candidate
+            if error is not None:
+                self._cooldowns.begin(old, error, self._port.monotonic())
             self._progress.fallback_models.append(candidate.model)
             self._note_model()
             details = {

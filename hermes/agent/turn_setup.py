@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 
+from hermes.agent.cooldowns import Cooldowns
 from hermes.agent.loop_settings import LoopSettings
 from hermes.agent.ports import ModelGateway, ResolvedModel, ToolSet
 from hermes.agent.progress import TurnProgress
@@ -27,7 +28,7 @@ class TurnSetup:
     writes an oversize result away, ``hints`` finds instruction files near touched paths, ``redact`` masks secrets in
     error texts and summaries, ``refresh_system`` builds the prompt anew after a compression. ``started_at`` is the
     monotonic time of the acceptance; None means that the turn begins when the loop does. ``clean_rows`` belongs to the
-    session, which keeps it from turn to turn.
+    session, ``cooldowns`` to the server; both are kept from turn to turn.
     """
 
     models: ModelGateway
@@ -44,6 +45,7 @@ class TurnSetup:
     hints: PathHints | None = None
     redact: Callable[[str], str] = str
     refresh_system: RefreshSystem | None = None
+    cooldowns: Cooldowns = field(default_factory=Cooldowns, compare=False, repr=False)
     clean_rows: CleanRows = field(default_factory=CleanRows, compare=False, repr=False)
 
 

@@ -10,6 +10,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes.agent.cooldowns import Cooldowns
 from hermes.agent.ports import (
     IdSource,
     LeaseOwner,
@@ -97,6 +98,7 @@ class Services:
     announce: EventLog[ServerEvent]
     config: ConfigPort | None = None
     """None where nothing can be changed (tests, embedding without a home)."""
+    cooldowns: Cooldowns = field(default_factory=Cooldowns)
     replay: ReplayMemory = field(default_factory=ReplayMemory)
     delegation: DelegationSwitch = field(default_factory=DelegationSwitch)
     owner_lives: Callable[[LeaseOwner], bool] = field(default=lambda _owner: False)

@@ -7,9 +7,9 @@ is decided in ``turn_end.py`` when the scope has been left, is stored, and is to
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -50,6 +50,8 @@ from hermes.outcomes import TURN_TRANSITIONS, CancelReason, Cause, TurnPhase, Tu
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -325,6 +327,10 @@ class Turn:
         # Only here: a cancelled turn leaves the batch for its end, which gives every open call a result.
         self.batch = None
         return results
+
+    async def attempt(self, step: Callable[[], Awaitable[T]]) -> T | Exception:
+        result = await contained(f"turn {self.turn_id}", step, log=False)
+        return result.error if isinstance(result, Crash) else result
 
     async def pause(self, seconds: float, *, why: str) -> None:
         node = ReasonScope("backoff", why, self.scope)

@@ -208,6 +208,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         hints=pinned.directory_hints(session),
         redact=services.redact,
         refresh_system=refresh,
+        cooldowns=services.cooldowns,
         clean_rows=session.clean_rows,
     )
 

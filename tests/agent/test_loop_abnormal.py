@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from hermes.agent.cooldowns import Cooldowns
 from hermes.agent.error_classes import ERROR_ACTIONS
+from hermes.agent.loop import run_turn
 from hermes.agent.loop_settings import CompressionSettings, LoopSettings
+from hermes.agent.ports import ModelRequest
+from hermes.errors import ProviderError
 from hermes.events import HistoryCompressed, RedirectApplied, StatusUpdate
 from hermes.messages import Prompt, Row
 from hermes.outcomes import Completed, Failed, Usage
@@ -16,6 +20,7 @@ from tests.support.loop_port import (
     FakeTools,
     Played,
     Say,
+    ScriptedModel,
     Stopped,
     call,
     failing,
@@ -390,3 +395,90 @@ async def test_delegations_are_capped_and_duplicates_dropped() -> None:
         Say("", calls), Say("ok"), tools=FakeTools(delegate), settings=LoopSettings(max_delegate_calls=2)
     )
     assert len(played.rows[1].tool_calls) == 2
+
+
+# --- what nobody expected --------------------------------------------------------------------------------------------
+
+
+class Bug(Exception):
+    pass
+
+
+def buggy(text: str = "") -> Say:
+    def crash() -> None:
+        raise Bug("a bug")
+
+    return Say(text, meanwhile=crash)
+
+
+async def test_an_unexpected_error_is_outlived_without_showing_anything_twice() -> None:
+    played = await play(buggy("half of"), buggy("half of"), Say("half of it and the rest"))
+    assert played.end.outcome == Completed("half of it and the rest")
+    assert played.port.shown == "half of it and the rest"
+    assert [row.text for row in played.rows] == ["do it", "half of it and the rest"]
+    assert [event.details["attempt"] for event in played.port.named(StatusUpdate)] == [1, 2]
+    assert played.setup.progress.api_calls == 3
+    assert played.setup.progress.iterations == 1
+
+
+async def test_eight_unexpected_errors_end_the_turn_with_what_was_said() -> None:
+    played = await play(*[buggy("half") for _ in range(8)])
+    assert played.end.exit_reason == "repeated_outer_errors(Bug)"
+    assert isinstance(played.end.outcome, Failed)
+    assert played.end.outcome.failure_reason == "loop_error"
+    assert played.end.outcome.text == played.port.shown == "half"
+
+
+async def test_an_unexpected_error_inside_a_batch_is_not_outlived_because_nobody_knows_what_was_done() -> None:
+    port, setup = make(Say(calls=[call("terminal", {"command": "x"})]), Say("never asked"))
+
+    def crash(_: object) -> None:
+        raise Bug("a bug")
+
+    port.during_tools = crash
+    with pytest.raises(Bug):
+        await run_turn(port, setup)
+    assert len(port.model.requests) == 1
+
+
+# --- cooldown --------------------------------------------------------------------------------------------------------
+
+
+class Lame(ScriptedModel):
+    """The first model fails as often as it is asked; the other one works."""
+
+    def __init__(self, error: Say) -> None:
+        super().__init__(fallbacks=[OTHER])
+        self.error = error
+
+    def next_step(self, request: ModelRequest) -> Say:
+        self.requests.append(request)
+        return self.error if request.model == MODEL.model else Say("from the other")
+
+
+@pytest.mark.parametrize(("error_class", "retry_after", "cooled"), [
+    ("overloaded", None, 60.0),
+    ("rate_limit", 90.0, 90.0),
+    ("rate_limit", 9_000.0, 600.0),
+    ("billing", None, 60.0),
+    ("content_policy_blocked", None, 0.0),
+    ("format_error", None, 0.0),
+])  # fmt: skip
+async def test_a_model_that_failed_is_left_alone_for_a_while_and_then_tried_first_again(
+    error_class: str, retry_after: float | None, cooled: float
+) -> None:
+    cooldowns, model = Cooldowns(), Lame(failing(error_class, retry_after=retry_after))
+    for later, first in ((0.0, "model-1"), (1.0, "model-2" if cooled else "model-1"), (cooled + 1, "model-1")):
+        port, setup = make(cooldowns=cooldowns)
+        port.model, port.clock = model, later
+        model.requests.clear()
+        played = await finish(port, replace(setup, models=model))
+        assert played.end.outcome == Completed("from the other")
+        assert model.requests[0].model == first
+
+
+async def test_a_model_that_is_left_alone_is_asked_all_the_same_when_there_is_no_other() -> None:
+    cooldowns = Cooldowns()
+    cooldowns.begin(MODEL, ProviderError("busy", error_class="overloaded"), 0.0)
+    played = await play(Say("here I am"), cooldowns=cooldowns)
+    assert played.end.outcome == Completed("here I am")

@@ -115,14 +115,14 @@ async def test_a_failed_turn_does_not_empty_the_queue(autojump_clock: trio.testi
         await trio.sleep(1)
         raise KeyError("a bug")
 
-    services, _ = make_services(broken, say("went on"))
+    services, _ = make_services(*[broken] * 8, say("went on"))
     async with running_tree(services) as tree:
         session = tree.registry.create(source="test", cwd="/")
         first = await started(session)
         second = await session.submit_nowait(Prompt("next")).wait_turn()
         assert second is not None
         assert first.ended.value is not None and first.ended.value.failed
-        assert first.ended.value.exit_reason == "local_processing_error(KeyError)"
+        assert first.ended.value.exit_reason == "repeated_outer_errors(KeyError)"
         assert "KeyError" not in (first.ended.value.error or "")
         assert (await second.wait_ended()).text == "went on"
 

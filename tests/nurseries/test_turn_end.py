@@ -11,7 +11,7 @@ import trio.testing
 
 from hermes.agent.ports import ToolContext
 from hermes.errors import ProviderError
-from hermes.events import SessionEvent, SessionInfoChanged, TurnEnded, TurnRefused
+from hermes.events import SessionEvent, SessionInfoChanged, TextDelta, TurnEnded, TurnRefused
 from hermes.messages import Prompt, TurnLimits
 from hermes.nurseries import turn_end
 from hermes.nurseries.session import Session
@@ -108,10 +108,11 @@ async def test_a_crash_of_the_server_is_a_failed_turn_that_keeps_its_secrets(
         await trio.lowlevel.checkpoint()
         raise RuntimeError("password is hunter2")
 
-    session, record = await ended_turn(crash)
+    session, record = await ended_turn(*[crash] * 8)
     assert isinstance(record.outcome, Failed)
-    assert record.exit_reason == "local_processing_error(RuntimeError)"
+    assert record.exit_reason == "repeated_outer_errors(RuntimeError)"
     assert record.text == "half"
+    assert "".join(event.text for event in events_of(session) if isinstance(event, TextDelta)) == "half"
     assert "hunter2" not in repr(record) + repr(events_of(session)) + repr(session.rows)
     assert_history_is_whole(session.rows)
 

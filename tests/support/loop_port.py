@@ -7,9 +7,9 @@ fails at the request that a real service would have refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from hermes.agent.loop import LoopEnd, TurnSetup, run_turn
 from hermes.agent.loop_settings import LoopSettings
@@ -34,6 +34,8 @@ from hermes.messages import Content, ImagePart, Prompt, Row, ToolCall, ToolResul
 from hermes.outcomes import Usage
 from hermes.testing.strict import check_request
 from hermes.testing.wire_frames import WireFormat
+
+T = TypeVar("T")
 
 MODEL = ResolvedModel("model-1", "provider-1", context_length=200_000)
 
@@ -297,6 +299,12 @@ class FakePort:
         return ToolResult(
             planned.call.id, planned.tool.spec.name, output.content, is_error=output.is_error, status=output.status
         )
+
+    async def attempt(self, step: Callable[[], Awaitable[T]]) -> T | Exception:
+        try:
+            return await step()
+        except Exception as error:
+            return error
 
     async def pause(self, seconds: float, *, why: str) -> None:
         self._wait()
