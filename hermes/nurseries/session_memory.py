@@ -10,6 +10,9 @@ from typing import Any
 
 from hermes.records import dataclass
 
+CLIENT_TERMINALS = "client_terminals"
+"""Where the terminal tool notes it (``client_terminal.TERMINALS``)."""
+
 
 @dataclass(slots=True)
 class SessionMemory:
@@ -25,3 +28,8 @@ class SessionMemory:
     sudo_password: str | None = field(default=None, repr=False)
     denials_in_a_row: int = 0
     extras: dict[str, Any] = field(default_factory=dict)
+
+    def client_terminal(self, call_id: str) -> str | None:
+        """The attached client's terminal in which this tool call runs, if it runs in one."""
+        terminal: str | None = self.extras.get(CLIENT_TERMINALS, {}).get(call_id)
+        return terminal

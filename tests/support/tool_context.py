@@ -107,6 +107,7 @@ class FakeToolContext:
         self.answers: list[ClientAnswer] = []
         self.before_answer: Callable[[], Any] | None = None
         self.verdicts: list[str] = []
+        self.client_tools: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
         self.delegated: list[tuple[Sequence[Mapping[str, Any]], bool]] = []
         self.requests: list[ProcessRequest] = []
         own = read_stat(os.getpid())
@@ -165,7 +166,8 @@ class FakeToolContext:
         return self.verdicts.pop(0)
 
     async def client_tool(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return None
+        tool = self.client_tools.get(name)
+        return None if tool is None else await tool(params)
 
     def now(self) -> float:
         return 1_000_000.0

@@ -14,6 +14,7 @@ from hermes.agent.ports import ToolContext
 from hermes.agent.redaction import has_mask
 from hermes.agent.tools.approval_gate import approve_edit
 from hermes.agent.tools.base import absolute, blocked, failure
+from hermes.agent.tools.editor_files import as_edited, editor_holds, write_in_editor
 from hermes.agent.tools.file_access import (
     Changed,
     FileRefused,
@@ -47,7 +48,7 @@ class FileEdit:
         return FileDiff(str(self.path), None if self.old is None else self.old.text, self.new_text)
 
     def planned(self) -> PlannedWrite:
-        expected = "" if self.old is None else self.old.digest
+        expected = "" if self.old is None else self.old.disk_digest
         if self.new_text is None:
             return PlannedWrite(self.path, None, expected)
         encoding, newline = ("utf-8", "\n") if self.old is None else (self.old.encoding, self.old.newline)
@@ -56,7 +57,8 @@ class FileEdit:
 
 async def load_target(ctx: ToolContext, path: str) -> tuple[Path, FileText | None]:
     """(the resolved file, its present text or None if it does not exist). Raises ``ToolFailure`` if it is no text."""
-    return await trio.to_thread.run_sync(_load, absolute(ctx, path))
+    target, found = await trio.to_thread.run_sync(_load, absolute(ctx, path))
+    return target, None if found is None else await as_edited(ctx, found)
 
 
 def _load(path: Path) -> tuple[Path, FileText | None]:
@@ -108,12 +110,15 @@ async def apply_edits(ctx: ToolContext, services: ToolServices, tool: str, edits
     keys = [key for edit in edits if (key := guard_target(ctx, services, edit.path))]
     await approve_edit(ctx, services, tool, [edit.diff for edit in edits], keys)
     writes = [edit.planned() for edit in edits]
-    try:
-        made = await trio.to_thread.run_sync(write_all, writes)
-    except (Changed, FileRefused) as error:
-        raise failure(str(error)) from None
-    except OSError as error:
-        raise failure(f"nothing was written: {error.strerror or error} ({error.filename or edits[0].path})") from None
+    made: list[str] = []
+    if not await _written_by_editor(ctx, edits, writes):
+        try:
+            made = await trio.to_thread.run_sync(write_all, writes)
+        except (Changed, FileRefused) as error:
+            raise failure(str(error)) from None
+        except OSError as error:
+            why = f"{error.strerror or error} ({error.filename or edits[0].path})"
+            raise failure(f"nothing was written: {why}") from None
     for write, edit in zip(writes, edits, strict=True):
         if write.data is None or edit.new_text is None:
             forget(ctx.memory, str(write.path))
@@ -122,9 +127,36 @@ async def apply_edits(ctx: ToolContext, services: ToolServices, tool: str, edits
     return made
 
 
-async def verify(edit: FileEdit) -> tuple[bool, dict[str, Any] | None, int]:
-    """(the file holds what was written, syntax check or None, size in bytes)."""
-    return await trio.to_thread.run_sync(_verify, edit)
+async def _written_by_editor(ctx: ToolContext, edits: Sequence[FileEdit], writes: Sequence[PlannedWrite]) -> bool:
+    """A change of one file is made by the client's editor, if it does that; several are made on disk, together."""
+    edit, write = edits[0], writes[0]
+    if len(edits) > 1 or write.data is None:
+        return False
+    if edit.old is not None:
+        # Nobody but us knows what was agreed to: a buffer in which the user went on typing is left alone.
+        now = await as_edited(ctx, await _present(edit))
+        if now.digest != edit.old.digest:
+            raise failure(str(Changed(edit.path)))
+    if await write_in_editor(ctx, edit.path, write.data, edit.old):
+        return True
+    # It may have written and failed to say so in time.
+    return (await trio.to_thread.run_sync(_verify, edit))[0]
+
+
+async def _present(edit: FileEdit) -> FileText:
+    _, found = await trio.to_thread.run_sync(_load, edit.path)
+    if found is None:
+        raise failure(str(Changed(edit.path)))
+    return found
+
+
+async def verify(ctx: ToolContext, edit: FileEdit) -> tuple[bool, dict[str, Any] | None, int]:
+    """(the file, or the editor's buffer of it, holds what was written; syntax check or None; size in bytes)."""
+    verified, check, size = await trio.to_thread.run_sync(_verify, edit)
+    data = edit.planned().data
+    if not verified and data is not None and await editor_holds(ctx, edit.path, data):
+        return True, check, size
+    return verified, check, size
 
 
 def _verify(edit: FileEdit) -> tuple[bool, dict[str, Any] | None, int]:

@@ -60,6 +60,8 @@ class FileText:
     digest: str
     size: int
     mtime_ns: int
+    disk_digest: str = ""
+    """Of the bytes on disk; ``digest`` is another one where an editor holds the text unsaved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,8 @@ def read_text(path: Path) -> FileText | NotText:
     newline: Newline = "\r\n" if "\n" in text and text.count("\r\n") == text.count("\n") else "\n"
     if newline == "\r\n":
         text = text.replace("\r\n", "\n")
-    return FileText(path, text, encoding, newline, digest_of(raw), info.st_size, info.st_mtime_ns)
+    digest = digest_of(raw)
+    return FileText(path, text, encoding, newline, digest, info.st_size, info.st_mtime_ns, digest)
 
 
 def decode_text(raw: bytes, encoding: str) -> str | None:

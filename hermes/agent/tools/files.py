@@ -16,6 +16,7 @@ from hermes.agent.ports import ParallelClass, ToolContext, ToolFailure, ToolFlag
 from hermes.agent.redaction import redact_file
 from hermes.agent.tool_display import bounded_diffs
 from hermes.agent.tools.base import BuiltinTool, absolute, as_json, blocked, failure, number, parameters, result, text
+from hermes.agent.tools.editor_files import as_edited
 from hermes.agent.tools.edits import FileEdit, apply_edits, guard_stale, guard_target, guard_text, load_target, verify
 from hermes.agent.tools.file_access import FileRefused, FileText, NotText, read_text, resolve_target
 from hermes.agent.tools.read_memory import note_read
@@ -64,6 +65,7 @@ class ReadFile(BuiltinTool):
         found = await trio.to_thread.run_sync(_read, absolute(ctx, path), policy)
         if isinstance(found, NotText):
             return _not_text(path, found)
+        found = await as_edited(ctx, found)
         lines = await trio.to_thread.run_sync(self._range, ctx.settings, found, offset, limit)
         if offset > max(lines.total, 1):
             raise failure(f"{path} has {lines.total} lines; offset {offset} is behind its end", total_lines=lines.total)
@@ -171,7 +173,7 @@ class WriteFile(BuiltinTool):
         guard_stale(ctx, path, old, whole=True)
         edit = FileEdit(path, old, content)
         made = await apply_edits(ctx, self.services, "write_file", [edit])
-        verified, check, size = await verify(edit)
+        verified, check, size = await verify(ctx, edit)
         body: dict[str, Any] = {
             "bytes_written": size,
             "dirs_created": made,

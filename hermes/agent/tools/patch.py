@@ -141,7 +141,7 @@ class Patch(BuiltinTool):
             body[kind].append(str(edit.path))
             body["diff"] += unified_diff(edit.diff.old_text, edit.diff.new_text, name)
             diffs.append(edit.diff)
-            verified, check, _ = await verify(edit)
+            verified, check, _ = await verify(ctx, edit)
             if check is not None:
                 checks[name] = check
             if not verified:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from hermes.agent.redaction import redact
 from hermes.agent.tools.approval_gate import Approval, approve_command
 from hermes.agent.tools.base import BuiltinTool, absolute, as_json, failure, flag, number, parameters, text
 from hermes.agent.tools.child_environment import apply_changes, changes, clean_environment
+from hermes.agent.tools.client_terminal import run_in_client
 from hermes.agent.tools.command_output import decode, exit_meaning, hint_for, truncate
 from hermes.agent.tools.shell_script import ShellState, read_state, shell_argv
 from hermes.agent.tools.spillover import write_spillover
@@ -172,7 +173,7 @@ class Terminal(BuiltinTool):
             ctx.progress(redact(decode(newest)))
 
         try:
-            outcome = await ctx.run_process(request, on_output)
+            outcome = await self._begin(ctx, request, on_output)
         except (OSError, HermesError) as error:
             del ctx.memory.extras[_CALLS][ctx.call_id]
             raise failure(str(error), exit_code=-1, output="") from None
@@ -183,6 +184,17 @@ class Terminal(BuiltinTool):
         if not (output.head or output.tail) and outcome.output:
             output.add(outcome.output)
         return outcome, state if keeps else None
+
+    async def _begin(
+        self, ctx: ToolContext, request: ProcessRequest, on_output: Callable[[bytes], None]
+    ) -> ProcessOutcome:
+        """In a terminal of the client if it has one for this command, else in a process of ours."""
+        if request.stdin is None and not request.pty:
+            script = Path(_state_file(ctx.home)).with_suffix(".sh")
+            outcome = await run_in_client(ctx, replace(request, max_output_bytes=_KEEP_BYTES), on_output, script)
+            if outcome is not None:
+                return outcome
+        return await ctx.run_process(request, on_output)
 
     def _environment(self, ctx: ToolContext) -> dict[str, str]:
         return apply_changes(self._base(ctx), ctx.memory.env, ctx.memory.extras.get(_REMOVED, ()))

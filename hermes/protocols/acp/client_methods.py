@@ -32,6 +32,9 @@ METHODS: Final[Mapping[str, tuple[Callable[[ClientCapabilities], bool], float | 
     "terminal/release": (lambda client: client.terminal, TERMINAL_WITHIN),
 }
 
+CLEAN_UP: Final = ("terminal/kill", "terminal/release")
+"""Not taken back when nobody waits for the answer any more: the terminal shall go."""
+
 Ask = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
 
 
@@ -50,12 +53,18 @@ def _asker(session: Session, connection: RpcConnection[Any], method: str, within
         whole = {"sessionId": session.key, **params}
         if not connection.ask(request_id, method, whole, lambda reply: _settle(answer, reply)):
             return None
+        silent = False
         try:
-            await answer.wait_at_most(float("inf") if within is None else within)
+            silent = not await answer.wait_at_most(float("inf") if within is None else within)
         finally:
             if not answer.settled:
                 connection.withdraw(request_id)
-                connection.notify("$/cancel_request", {"requestId": request_id})
+                if method not in CLEAN_UP:
+                    connection.notify("$/cancel_request", {"requestId": request_id})
+        if silent:
+            # Once is enough: every further call would cost the turn the same wait.
+            logger.warning("the client did not answer %s in time and is not asked again", method)
+            session.client_tools.pop(method, None)
         return _result(method, answer.value)
 
     return ask
@@ -67,7 +76,6 @@ def _settle(answer: Settlement[Reply], reply: Reply) -> None:
 
 def _result(method: str, reply: Reply | None) -> Mapping[str, Any] | None:
     if reply is None:
-        logger.warning("the client did not answer %s in time", method)
         return None
     if reply.error is not None:
         logger.info("the client refused %s: %s", method, reply.error.message)

@@ -131,6 +131,7 @@ class SessionView:
             options=lambda: self._options(session),
             commands=self._commands,
             own_turn=self._is_own_turn,
+            terminal_of=session.memory.client_terminal,
         )
 
     def start(self) -> None:

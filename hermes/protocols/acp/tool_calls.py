@@ -48,6 +48,15 @@ def start_content(name: str, arguments: Mapping[str, Any], *, shows_edit: bool) 
     return [as_content(text)] if text else []
 
 
+def in_terminal(call_id: str, terminal: str) -> dict[str, Any]:
+    """The call runs in a terminal of the client, which shows it."""
+    return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "content": [terminal_content(terminal)]}
+
+
+def terminal_content(terminal: str) -> dict[str, Any]:
+    return {"type": "terminal", "terminalId": terminal}
+
+
 def progress(call_id: str, name: str, arguments: Mapping[str, Any], preview: str) -> dict[str, Any]:
     """Output of a running call, below what was shown at its start."""
     content = start_content(name, arguments, shows_edit=False)

@@ -88,7 +88,7 @@ class Translator:
 
     Parameters: ``options``, the present complete list of config options, for when one of them has changed;
     ``commands``, the list of slash commands; ``own_turn``, whether a turn was asked for by this client and began at
-    once, so that the client shows its text already.
+    once, so that the client shows its text already; ``terminal_of``, the client's terminal that a call runs in.
     """
 
     def __init__(
@@ -100,12 +100,14 @@ class Translator:
         options: Callable[[], list[dict[str, Any]]],
         commands: Callable[[], list[dict[str, Any]]],
         own_turn: Callable[[str], bool],
+        terminal_of: Callable[[str], str | None] = lambda _call_id: None,
     ) -> None:
         self.session_id = session_id
         self._capabilities = capabilities
         self._options = options
         self._commands = commands
         self._own_turn = own_turn
+        self._terminal_of = terminal_of
         self._told = info
         self._turn_id = ""
         self._message = 0
@@ -118,6 +120,7 @@ class Translator:
         self._spoke = False
         """The answer was shown since the last call of a tool."""
         self._open_calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._terminals: dict[str, str] = {}
         self._asking: dict[str, str] = {}
         self._subagents: dict[str, str] = {}
         self._compactions = 0
@@ -248,13 +251,28 @@ class Translator:
                 yield tool_calls.started_call(call_id, name, args, self.cwd, shows_edit=shows_edit)
                 yield tool_calls.status_change(call_id, "in_progress")
             case ToolProgress(call_id=call_id, name=name, preview=preview):
-                if call_id in self._open_calls:
-                    yield tool_calls.progress(call_id, name, self._open_calls[call_id][1], preview)
+                yield from self._progress(call_id, name, preview)
             case ToolEnded(call_id=call_id, name=name, args=args, result=result):
                 self._open_calls.pop(call_id, None)
-                yield tool_calls.ended_call(call_id, name, args, result, self.cwd)
+                ended = tool_calls.ended_call(call_id, name, args, result, self.cwd)
+                terminal = self._terminals.pop(call_id, None)
+                if terminal is not None:
+                    # The client goes on showing what the terminal said; only what went wrong is added.
+                    more = ended["content"] if ended["status"] == "failed" else []
+                    ended["content"] = [tool_calls.terminal_content(terminal), *more]
+                yield ended
             case SubagentProgress(kind=kind, payload=payload):
                 yield from self._subagent(kind, payload)
+
+    def _progress(self, call_id: str, name: str, preview: str) -> Iterator[dict[str, Any]]:
+        if call_id not in self._open_calls or call_id in self._terminals:
+            return
+        terminal = self._terminal_of(call_id)
+        if terminal is None:
+            yield tool_calls.progress(call_id, name, self._open_calls[call_id][1], preview)
+        else:
+            self._terminals[call_id] = terminal
+            yield tool_calls.in_terminal(call_id, terminal)
 
     def _subagent(self, kind: str, payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """What the agents below a delegating call are doing: one line for each, in that call."""
@@ -312,6 +330,7 @@ class Translator:
         for call_id in self._open_calls:
             yield tool_calls.status_change(call_id, "failed")
         self._open_calls.clear()
+        self._terminals.clear()
         self._subagents.clear()
         text = closing_text(record)
         # An answer that streamed is not said again, however its row was cleaned; an explanation is said once.
