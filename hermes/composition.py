@@ -26,7 +26,7 @@ from hermes.agent.tools.spillover import write_spillover
 from hermes.config import LoadedSettings, child_environment, proxy_variables
 from hermes.events import ConfigChanged, ServerEvent, event_cost
 from hermes.live_config import LiveConfig
-from hermes.model_settings import custom_providers, fallback_specs, model_settings
+from hermes.model_settings import custom_providers, fallback_specs, model_settings, route_specs
 from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.ids import random_ids
 from hermes.nurseries.mcp_servers import McpServers, session_tools
@@ -88,6 +88,7 @@ def build_services(
         build_tools=_tool_builder(config, tools, plugins, mcp),
         build_prompt=prompts,
         directory_hints=prompts.directory_hints,
+        close_connections=models.aclose,
         announce=announce,
         spill=functools.partial(_spill, home),
         mcp=mcp,
@@ -105,11 +106,16 @@ def _follow_config(config: LiveConfig, announce: EventLog[ServerEvent]) -> Model
         HttpClient(proxies=ProxySettings.from_variables(proxy_variables())),
         custom=custom_providers(loaded),
         fallbacks=fallback_specs(loaded),
+        routes=route_specs(loaded),
     )
 
     def config_changed(now: LoadedSettings, keys: Any) -> None:
         models.configure(
-            model_settings(now), now.credentials, custom=custom_providers(now), fallbacks=fallback_specs(now)
+            model_settings(now),
+            now.credentials,
+            custom=custom_providers(now),
+            fallbacks=fallback_specs(now),
+            routes=route_specs(now),
         )
         announce.append(ConfigChanged(tuple(keys)))
 

@@ -57,6 +57,21 @@ def fallback_specs(loaded: LoadedSettings) -> tuple[FallbackSpec, ...]:
     return tuple(found)
 
 
+def route_specs(loaded: LoadedSettings) -> dict[str, FallbackSpec]:
+    """``gateway.api_server.model_routes`` that bring an endpoint or a key of their own, by alias."""
+    return {
+        alias: FallbackSpec(
+            _text(row, "provider") or "",
+            str(row["model"]),
+            _text(row, "base_url"),
+            _text(row, "api_key"),
+            _text(row, "key_env"),
+        )
+        for alias, row in loaded.settings.gateway.api_server.model_routes.items()
+        if isinstance(row, Mapping) and row.get("model") and (row.get("base_url") or row.get("api_key"))
+    }
+
+
 def _custom(row: Mapping[str, Any]) -> CustomProvider:
     models = row.get("models")
     windows: dict[str, int | None] = {}

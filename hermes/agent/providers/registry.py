@@ -42,6 +42,7 @@ Credentials = Mapping[str, str]
 
 PLACEHOLDER_KEY: Final = "no-key-required"
 _AUTO: Final = ("", "auto")
+ROUTE: Final = "route:"
 
 
 class Models:
@@ -55,6 +56,7 @@ class Models:
         *,
         custom: Sequence[CustomProvider] = (),
         fallbacks: Sequence[FallbackSpec] = (),
+        routes: Mapping[str, FallbackSpec] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
@@ -64,7 +66,7 @@ class Models:
         """By provider, as the settings of the moment have it: each turn asks several times."""
         self._lists: dict[str, tuple[ServedModel, ...]] = {}
         self._demo = DemoProvider()
-        self.configure(settings, credentials, custom=custom, fallbacks=fallbacks)
+        self.configure(settings, credentials, custom=custom, fallbacks=fallbacks, routes=routes)
 
     def configure(
         self,
@@ -73,11 +75,14 @@ class Models:
         *,
         custom: Sequence[CustomProvider] = (),
         fallbacks: Sequence[FallbackSpec] = (),
+        routes: Mapping[str, FallbackSpec] | None = None,
     ) -> None:
+        """``routes``: aliases with an endpoint or a key of their own; each is a provider named ``route:<alias>``."""
         self._settings = settings
         self._credentials = {name: value.strip() for name, value in credentials.items() if value and value.strip()}
         self._custom = {slug(provider.name): provider for provider in custom}
         self._fallbacks = tuple(fallbacks)
+        self._routes = {f"{ROUTE}{alias}": spec for alias, spec in (routes or {}).items()}
         self._providers.clear()
         self._endpoints.clear()
         self._lists.clear()
@@ -200,7 +205,7 @@ class Models:
         """The canonical id: as named, else as configured, else by the keys that are there, else the demonstration."""
         named = provider or (self._settings.provider or "").strip().lower()
         if named and named not in _AUTO:
-            return self._canonical(named)
+            return self._canonical(provider or named)
         if self._settings.base_url:
             return "custom"
         usable = [
@@ -236,6 +241,8 @@ class Models:
 
     def _canonical(self, name: str) -> str:
         lowered = name.strip().lower()
+        if name in self._routes:
+            return name
         if lowered == NONE:
             raise ProviderNotConfigured("the model provider is switched off (model.provider: none)")
         if slug(name) in self._custom:
@@ -261,6 +268,8 @@ class Models:
         chosen = self._canonical(provider)
         if chosen == DEMO:
             raise ProviderNotConfigured("the demonstration has no endpoint")
+        if chosen in self._routes:
+            return replace(self._fallback_endpoint(self._routes[chosen]), name=chosen)
         if chosen == "custom":
             return self._custom_endpoint()
         if chosen.startswith("custom:"):
@@ -269,13 +278,13 @@ class Models:
         assert row is not None
         return self._row_endpoint(row)
 
-    def _row_endpoint(self, row: ProviderRow) -> Endpoint:
+    def _row_endpoint(self, row: ProviderRow, given_key: str | None = None) -> Endpoint:
         settings = self._settings
         mine = settings.provider is not None and find_row(settings.provider) == row
         moved = self._credentials.get(row.base_url_variable or "")
         base_url = (settings.base_url if mine and settings.base_url else None) or moved or row.base_url
         local = row.local or is_local_url(base_url)
-        key = settings.api_key if mine else None
+        key = given_key or (settings.api_key if mine else None)
         # A key goes to its own host, or to where its user moved the endpoint together with it.
         if not key and (urlsplit(base_url).hostname == row.host or base_url == moved):
             key = self._first_key(row)
@@ -346,12 +355,15 @@ class Models:
 
     def _fallback_endpoint(self, spec: FallbackSpec) -> Endpoint:
         if spec.base_url is None:
-            endpoint = self._endpoint(spec.provider)
+            provider = self._canonical(spec.provider) if spec.provider else self.default_provider()
             key = spec.api_key or self._credentials.get(spec.key_env or "")
-            return replace(endpoint, api_key=key) if key else endpoint
-        return self._named_endpoint(
-            CustomProvider(spec.provider, spec.base_url, api_key=spec.api_key, key_env=spec.key_env)
-        )
+            row = find_row(provider)
+            if key and row is not None:
+                # Its own key is enough, whether there is another for this provider or not.
+                return self._row_endpoint(row, key)
+            return replace(self._endpoint(provider), api_key=key) if key else self._endpoint(provider)
+        name = spec.provider or urlsplit(spec.base_url).hostname or ""
+        return self._named_endpoint(CustomProvider(name, spec.base_url, api_key=spec.api_key, key_env=spec.key_env))
 
     def _first_key(self, row: ProviderRow) -> str | None:
         return next((self._credentials[name] for name in row.key_variables if name in self._credentials), None)
@@ -412,7 +424,7 @@ class Models:
     def _describe(self, model: str, endpoint: Endpoint, source: str) -> ResolvedModel:
         facts = model_facts(model)
         # The user's own endpoint may show images to any model; a known model without sight stays without.
-        vision = facts.vision or endpoint.name.startswith("custom")
+        vision = facts.vision or endpoint.name.startswith(("custom", ROUTE))
         return ResolvedModel(
             model=model,
             provider=endpoint.name,

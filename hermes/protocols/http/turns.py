@@ -39,6 +39,8 @@ SYSTEM_MESSAGE = "system_message"
 MAX_ID = 256
 EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"})
 CATALOG_WITHIN = 2.0
+OWN_ROUTE = "route:"
+"""Before an alias: the provider of a model route that has an endpoint or a key of its own."""
 TRIES = 3
 
 
@@ -157,12 +159,18 @@ async def choose_model(
     shown = model or api.model_id
     source = "global"
     route = api.server.model_routes.get(model) if model else None
-    if route is not None:
-        _check_route(model or "", route, provider)
-        model, provider, source = str(route["model"]), route.get("provider") or None, "model_routes"
+    if provider is not None and provider.startswith(OWN_ROUTE):
+        # A route's key pays for the route's model, and for no other.
+        raise HttpRefusal("invalid_provider", f"unknown model provider: {provider}", param="provider")
+    if route is not None and route.get("model"):
+        alias = model or ""
+        _check_route(alias, route, provider)
+        own = bool(route.get("api_key") or route.get("base_url"))
+        model, source = str(route["model"]), "model_routes"
+        provider = f"{OWN_ROUTE}{alias}" if own else route.get("provider") or None
     elif model == api.model_id:
         model = None
-    if route is None and (model or provider):
+    if source == "global" and (model or provider):
         source = "raw_request"
         if model and not provider and not bare and not await _is_served(api, model):
             model, source = None, "global"
@@ -177,7 +185,7 @@ def _check_route(alias: str, route: Mapping[str, Any], provider: str | None) -> 
     if not provider:
         return
     pinned = route.get("provider")
-    if route.get("api_key") or (pinned and pinned != provider):
+    if route.get("api_key") or route.get("base_url") or (pinned and pinned != provider):
         raise HttpRefusal("model_route_conflict", f"{alias} is served by its own provider", param="provider")
 
 

@@ -30,8 +30,8 @@ async def client() -> AsyncIterator[HttpClient]:
 
 
 def models(client: HttpClient, keys: Mapping[str, str] | None = None, **more: Any) -> Models:
-    custom, fallbacks = more.pop("custom", ()), more.pop("fallbacks", ())
-    return Models(ModelSettings(**more), keys or {}, client, custom=custom, fallbacks=fallbacks)
+    custom, fallbacks, routes = more.pop("custom", ()), more.pop("fallbacks", ()), more.pop("routes", {})
+    return Models(ModelSettings(**more), keys or {}, client, custom=custom, fallbacks=fallbacks, routes=routes)
 
 
 def endpoint_of(registry: Models, resolved: ResolvedModel) -> Endpoint:
@@ -262,3 +262,29 @@ async def test_what_is_known_of_a_model_is_told(client: HttpClient) -> None:
 )
 def test_local_hosts_are_known(host: str, local: bool) -> None:
     assert is_local_host(host) is local
+
+
+@pytest.mark.parametrize(
+    ("spec", "url", "key"),
+    [
+        (FallbackSpec("", "m", "https://lab.example/v1", "own"), "https://lab.example/v1", "own"),
+        (FallbackSpec("anthropic", "m", None, "own"), "https://api.anthropic.com", "own"),
+        (FallbackSpec("", "m", None, "own"), "https://api.x.ai/v1", "own"),
+        (FallbackSpec("", "m", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1", "no-key-required"),
+    ],
+)
+async def test_a_route_has_its_own_endpoint_and_key(client: HttpClient, spec: FallbackSpec, url: str, key: str) -> None:
+    registry = models(client, {"XAI_API_KEY": "xa"}, routes={"Fast One": spec})
+    resolved = await registry.resolve("m", "route:Fast One")
+    endpoint = endpoint_of(registry, resolved)
+    assert (resolved.model, resolved.provider) == ("m", "route:Fast One")
+    assert (endpoint.base_url.removesuffix("/v1"), endpoint.api_key) == (url.removesuffix("/v1"), key)
+    assert registry.default_provider() == "xai"
+
+
+async def test_a_fallback_with_a_key_of_its_own_needs_no_other(client: HttpClient) -> None:
+    registry = models(
+        client, {"XAI_API_KEY": "xa"}, fallbacks=[FallbackSpec("anthropic", "claude-sonnet-4-6", None, "own")]
+    )
+    (fallback,) = registry.fallbacks()
+    assert (fallback.provider, endpoint_of(registry, fallback).api_key) == ("anthropic", "own")

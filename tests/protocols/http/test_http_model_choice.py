@@ -33,7 +33,7 @@ class PickyModels:
         await trio.lowlevel.checkpoint()
         if provider == "keyless":
             raise ProviderNotConfigured("set KEYLESS_API_KEY")
-        if provider not in (None, "custom", "other"):
+        if provider not in (None, "custom", "other", "route:fast"):
             raise InvalidValue(f"unknown model provider: {provider}")
         if provider == "other" and model == "ghost":
             raise ModelNotServed("ghost", "other", ("spirit",))
@@ -134,6 +134,8 @@ async def test_an_alias_runs_its_model_and_is_listed_without_its_secrets() -> No
         assert "sk-secret" not in listed.text
         one = await surface.openai(lambda client: client.models.retrieve("fast"))
         assert one.id == "fast"
+        for body in ({"model": "fast", "provider": "other"}, {"model": "large-1", "provider": "route:fast"}):
+            assert (await surface.post("/v1/chat/completions", {**ASK, **body})).status_code == 400
 
 
 @pytest.mark.parametrize(
