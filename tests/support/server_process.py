@@ -45,6 +45,7 @@ class ServerProcess:
         self._changed = trio.Event()
         self._taken = 0
         self._next_id = 0
+        self._sending = trio.Lock()
 
     @property
     def pid(self) -> int:
@@ -84,7 +85,8 @@ class ServerProcess:
 
     async def send_bytes(self, data: bytes) -> None:
         assert self.process.stdin is not None
-        await self.process.stdin.send_all(data)
+        async with self._sending:
+            await self.process.stdin.send_all(data)
 
     async def close_input(self) -> None:
         assert self.process.stdin is not None
