@@ -101,7 +101,10 @@ def _queue(session: Session, path: str, data: bytes) -> AttachedImage:
 
 async def attach_bytes(session: Session, encoded: str, name: str | None, suffix: str | None) -> AttachedImage:
     """Queue an image that came as base64; it is kept below the home. Raises ``InvalidValue``, ``Overloaded``."""
-    data = decoded(encoded)
+    return await keep_image(session, decoded(encoded), name, suffix)
+
+
+async def keep_image(session: Session, data: bytes, name: str | None, suffix: str | None) -> AttachedImage:
     facts = image_facts(data)
     if facts is None:
         raise InvalidValue("these bytes are no image")

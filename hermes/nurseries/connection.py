@@ -57,6 +57,10 @@ class ConnectionTree:
     def waiting_requests(self) -> int:
         return 0 if self._requests is None else self._requests.count
 
+    @property
+    def is_running(self) -> bool:
+        return self._companions is not None
+
     async def run(
         self,
         *,

@@ -7,7 +7,7 @@ one key give the same live session, however close together they come.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -216,6 +216,12 @@ class SessionRegistry:
                 del self._by_runtime[session.runtime_id]
             if self._by_key.get(session.key) is session:
                 del self._by_key[session.key]
+
+    def carry_through(self, work: Callable[[], Awaitable[None]], *, name: str) -> None:
+        """Run what must not end with the connection that asked for it. Raises ``Draining``."""
+        if self._nursery is None or self._draining:
+            raise Draining
+        self._nursery.start_soon(contained, name, work, name=name)
 
     # --- ending ---
 

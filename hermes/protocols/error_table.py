@@ -130,7 +130,7 @@ METHOD_CODES: Final[Mapping[str, Mapping[type[e.HermesError], int]]] = {
     "image.attach": {e.InvalidParams: 4015, e.NotFound: 4016, e.InvalidValue: 4016},
     "image.attach_bytes": {e.InvalidParams: 4015, e.InvalidValue: 4017, e.Overloaded: 4018},
     "file.attach": {e.InvalidParams: 4015, e.NotFound: 4016, e.InvalidValue: 4017, e.Unavailable: 5028},
-    "clipboard.paste": {e.Unavailable: 5027},
+    "clipboard.paste": {e.Unavailable: 5027, e.InvalidValue: 5027},
     "paste.collapse": {e.EmptyText: 4004, e.Unavailable: 5027},
     "rollback.diff": {e.InvalidParams: 4014, e.NotFound: 4014, e.Unavailable: 5020},
     "rollback.restore": {e.InvalidParams: 4014, e.NotFound: 4014, e.Unavailable: 5020},

@@ -116,13 +116,22 @@ def check_result(method: str, result: Any) -> None:
     assert set(result) <= declared, f"{method} answers undeclared keys: {set(result) - declared}"
 
 
+def gateway_server(tree: ServerTree, *, legacy: bool = False) -> GatewayServer:
+    return GatewayServer(tree, EPOCH, legacy_requests=legacy)
+
+
 @asynccontextmanager
 async def connected(
-    tree: ServerTree, *, websocket: bool = False, legacy: bool = False, name: str = "host"
+    tree: ServerTree,
+    *,
+    websocket: bool = False,
+    legacy: bool = False,
+    name: str = "host",
+    server: GatewayServer | None = None,
 ) -> AsyncIterator[GatewayHost]:
-    """A client of the tree; it hangs up at the end of the block."""
+    """A client of the tree; it hangs up at the end of the block. ``server``: what several clients share."""
     channel = MemoryChannel(name)
-    server = GatewayServer(tree, EPOCH, legacy_requests=legacy)
+    server = server or gateway_server(tree, legacy=legacy)
     async with trio.open_nursery() as nursery:
 
         async def serve() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 from hermes.errors import InvalidParams
-from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent, ToolProgress
+from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent, SessionInfoChanged, ToolProgress
 from hermes.nurseries.client_requests import Attachment
 from hermes.nurseries.containment import PooledTask
 from hermes.nurseries.event_log import Lagged, LogClosed
@@ -23,7 +23,9 @@ from hermes.protocols.gateway.backlog import Backlog, Entry, run_frame
 from hermes.protocols.gateway.browser_desk import BrowserDesk
 from hermes.protocols.gateway.client_requests import LEGACY_METHODS, QuestionDesk
 from hermes.protocols.gateway.events import WireEvent, event_frame
+from hermes.protocols.gateway.legacy import legacy_info
 from hermes.protocols.gateway.server import BRIDGED_REQUESTS, SERVER_REQUESTS, GatewayServer
+from hermes.protocols.gateway.shapes import live_info
 from hermes.protocols.rpc.dispatcher import RpcConnection
 
 logger = logging.getLogger(__name__)
@@ -109,7 +111,10 @@ class GatewayClient:
         self.current: str | None = None
         """Runtime id of the session that this client made, resumed or activated last."""
         self.columns = 80
+        self.lines = 24
         self.pastes = 0
+        self.early_steers: dict[str, list[str]] = {}
+        """What a client of the older dialect steered before a turn ran, by runtime id: its next turn gets it."""
         self.known_skills: frozenset[str] | None = None
         self.questions = QuestionDesk(self)
         self.browsers = BrowserDesk(server.tree.browsers, self._browser_event)
@@ -134,6 +139,11 @@ class GatewayClient:
             return True
         legacy = self.server.legacy_requests or (self.is_websocket and self.server.settings.gateway.legacy_prompts)
         return legacy and self.declared is not True
+
+    @property
+    def older(self) -> bool:
+        """Its results have the shapes of the older dialect: it asked for that, or its process was started so."""
+        return self.declared is not True and (self.legacy_declared or self.server.legacy_requests)
 
     def answers(self, method: str, source: str = "") -> bool:
         """Whether it can answer such a question: a host on stdio always, a WebSocket client when it has said so.
@@ -165,6 +175,9 @@ class GatewayClient:
         """Attach this client, once; from now on it gets every later event. Everything earlier is on the wire."""
         if session.runtime_id in self._watches:
             self.catch_up(session)
+            return
+        if not self.connection.is_running:
+            # Its request goes on without it (``keyed.py``).
             return
         source = session.stored.source
         session.attach(Attachment(self.name, lambda method: self.answers(method, source), "gateway"))
@@ -203,6 +216,10 @@ class GatewayClient:
         if isinstance(event, ClientRequestClosed) and not self.questions.closed(session, event):
             return
         if not self.wants(event):
+            return
+        if isinstance(event, SessionInfoChanged) and self.older:
+            facts = WireEvent("session.info", legacy_info(live_info(event.info)))
+            self.send_event(event_frame(facts, session.runtime_id, run[0].seq))
             return
         frame = run_frame(run, session.runtime_id, self.server.shown)
         if frame:

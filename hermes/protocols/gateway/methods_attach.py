@@ -12,6 +12,7 @@ from hermes.agent.attachments import dropped_path
 from hermes.errors import EmptyText, HermesError, InvalidParams
 from hermes.nurseries import attachments
 from hermes.nurseries.attachments import AttachedImage
+from hermes.nurseries.clipboard import clipboard_image
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway import schemas_work as w
 from hermes.protocols.gateway.client import GatewayClient
@@ -60,11 +61,15 @@ def image_detach(client: GatewayClient, params: w.PathParams) -> dict[str, Any]:
     return {"detached": detached, "count": count}
 
 
-@methods.method("clipboard.paste", s.SessionParams, w.ImageAttachResult)
-def clipboard_paste(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
-    """This server runs without a desktop of its own: hosts send what is on their clipboard as bytes."""
-    client.session(params.session_id)
-    return {"attached": False, "message": "the gateway has no clipboard; send the image with image.attach_bytes"}
+@methods.method("clipboard.paste", s.KeyedSessionParams, w.ImageAttachResult)
+async def clipboard_paste(client: GatewayClient, params: s.KeyedSessionParams) -> dict[str, Any]:
+    """The image on the clipboard of the gateway's own machine."""
+    session = client.session(params.session_id)
+    data = await clipboard_image(client.server.services)
+    if not data:
+        return {"attached": False, "message": "there is no image on the clipboard"}
+    image = await attachments.keep_image(session, data, None, "png")
+    return {**image_result(image), "bytes": image.size}
 
 
 @methods.method("file.attach", w.FileAttachParams, w.FileAttachResult)

@@ -50,7 +50,12 @@ def interrupt(client: GatewayClient, params: s.SessionInterruptParams) -> Any:
 @methods.method("session.steer", s.SessionTextParams, s.SessionSteerResult)
 def steer(client: GatewayClient, params: s.SessionTextParams) -> dict[str, Any]:
     text = _text(params)
-    taken = client.session(params.session_id).steer(text)
+    session = client.session(params.session_id)
+    taken = session.steer(text)
+    if not taken and client.older:
+        # That dialect has no "rejected": the words wait for the client's next turn.
+        client.early_steers.setdefault(session.runtime_id, []).append(text)
+        taken = True
     return {"status": "queued" if taken else "rejected", "text": text}
 
 

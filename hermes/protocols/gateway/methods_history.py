@@ -27,15 +27,12 @@ methods: MethodTable[GatewayClient] = MethodTable()
 @methods.method("session.branch", w.SessionBranchParams, w.SessionBranchResult)
 def branch(client: GatewayClient, params: w.SessionBranchParams) -> Any:
     session = client.session(params.session_id)
-    again = _branched_before(client, params.idempotency_key)
-    if again is not None:
-        return _branch_result(again, whole=False)
 
     async def run() -> Answer[dict[str, Any]]:
         made = await session_history.branch(
             client.server.registry, session, name=params.name or None, count=params.count
         )
-        return _opened(client, made, params.idempotency_key, whole=False)
+        return _opened(client, made, whole=False)
 
     return Awaiting(run)
 
@@ -43,38 +40,24 @@ def branch(client: GatewayClient, params: w.SessionBranchParams) -> Any:
 @methods.method("session.branch_whole", w.SessionBranchWholeParams, w.SessionBranchResult)
 def branch_whole(client: GatewayClient, params: w.SessionBranchWholeParams) -> Any:
     session = client.session(params.session_id)
-    again = _branched_before(client, params.idempotency_key)
-    if again is not None:
-        return _branch_result(again, whole=True)
 
     async def run() -> Answer[dict[str, Any]]:
         made = await session_history.branch(client.server.registry, session, name=params.name or None, whole=True)
-        return _opened(client, made, params.idempotency_key, whole=True)
+        return _opened(client, made, whole=True)
 
     return Awaiting(run)
 
 
 @methods.method("session.branch_stored", w.SessionBranchStoredParams, w.SessionBranchResult)
 def branch_stored(client: GatewayClient, params: w.SessionBranchStoredParams) -> Any:
-    again = _branched_before(client, params.idempotency_key)
-    if again is not None:
-        return _branch_result(again, whole=True)
-
     async def run() -> Answer[dict[str, Any]]:
         made = await session_history.branch_stored(client.server.registry, params.parent_session_id, whole=True)
-        return _opened(client, made, params.idempotency_key, whole=True)
+        return _opened(client, made, whole=True)
 
     return Awaiting(run)
 
 
-def _branched_before(client: GatewayClient, key: str | None) -> Session | None:
-    runtime_id = client.server.created.get(f"branch:{key}") if key is not None else None
-    return next((item for item in client.server.registry.live() if item.runtime_id == runtime_id), None)
-
-
-def _opened(client: GatewayClient, made: Session, key: str | None, *, whole: bool) -> Answer[dict[str, Any]]:
-    if key is not None:
-        client.server.created.put(f"branch:{key}", made.runtime_id)
+def _opened(client: GatewayClient, made: Session, *, whole: bool) -> Answer[dict[str, Any]]:
     client.make_current(made)
     return Answer(_branch_result(made, whole=whole), after=lambda: start_getting_ready(made))
 
@@ -115,8 +98,8 @@ def undo(client: GatewayClient, params: w.SessionUndoParams) -> Awaiting[Any]:
     return Awaiting(run)
 
 
-@methods.method("session.undo_rewind", s.SessionParams, w.SessionUndoRewindResult)
-def undo_rewind(client: GatewayClient, params: s.SessionParams) -> Awaiting[Any]:
+@methods.method("session.undo_rewind", s.KeyedSessionParams, w.SessionUndoRewindResult)
+def undo_rewind(client: GatewayClient, params: s.KeyedSessionParams) -> Awaiting[Any]:
     """Brings the last cut back, while no new turn has been stored after it."""
     session = client.session(params.session_id)
 
@@ -165,16 +148,16 @@ async def compress_result(client: GatewayClient, session: Session, focus: str | 
     return shape
 
 
-@methods.method("session.save", s.SessionParams, w.SessionSaveResult)
-async def save(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
+@methods.method("session.save", s.KeyedSessionParams, w.SessionSaveResult)
+async def save(client: GatewayClient, params: s.KeyedSessionParams) -> dict[str, Any]:
     return {"file": str(await session_history.save(client.session(params.session_id)))}
 
 
 # --- the stored session ----------------------------------------------------------------------------------------------
 
 
-@methods.method("session.delete", s.SessionParams, w.SessionDeleteResult)
-async def delete(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
+@methods.method("session.delete", s.KeyedSessionParams, w.SessionDeleteResult)
+async def delete(client: GatewayClient, params: s.KeyedSessionParams) -> dict[str, Any]:
     key = params.session_id
     if not key:
         raise MissingSessionId

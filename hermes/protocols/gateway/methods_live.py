@@ -134,7 +134,11 @@ def events_stats(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]
 
 @methods.method("terminal.resize", s.TerminalResizeParams, s.TerminalResizeResult)
 def terminal_resize(client: GatewayClient, params: s.TerminalResizeParams) -> dict[str, Any]:
-    client.session(params.session_id)
+    """Terminals of the session's background processes follow, and their programs are told (SIGWINCH)."""
+    session = client.session(params.session_id)
     if params.cols is not None:
-        client.columns = max(params.cols, 1)
+        client.columns = params.cols
+    if params.rows is not None:
+        client.lines = params.rows
+    session.processes.resize(client.columns, client.lines)
     return {"cols": client.columns}

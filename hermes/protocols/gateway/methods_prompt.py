@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from hermes.agent.history import parse_rewind, survivor_map
-from hermes.errors import ChangeNotStored, SessionBusy, StoreUnavailable
+from hermes.errors import ChangeNotStored, IdempotencyConflict, SessionBusy, StoreUnavailable
 from hermes.messages import Prompt, RewindIntent, TurnLimits
 from hermes.nurseries.attachments import queued, take_queued
 from hermes.nurseries.browser_tools import browser_tools
 from hermes.nurseries.model_choice import take_once
 from hermes.nurseries.session import Session
 from hermes.nurseries.turn_slot import BusyPolicy, Submission
+from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.browser_desk import lane_of
 from hermes.protocols.gateway.client import GatewayClient
@@ -32,14 +33,44 @@ def submit(client: GatewayClient, params: s.PromptSubmitParams) -> Any:
     if session.slot.taken and any(getattr(params, name) is not None for name in TARGETS):
         raise SessionBusy
     rewind = parse_rewind({name: getattr(params, name) for name in _REWIND_KEYS})
-    prompt = _prompt(client, session, params)
     client.make_current(session)
-    policy = BusyPolicy.QUEUE if params.queued else BusyPolicy(client.server.settings.display.busy_input_mode)
-    submission = session.submit_nowait(prompt, rewind=rewind, policy=policy)
+    stored = None if rewind is not None else _stored_before(session, params)
+    if stored is not None:
+        return {"status": "streaming", "user_row_id": stored}
+    prompt = _prompt(client, session, params)
+    submission = session.submit_nowait(prompt, rewind=rewind, policy=_policy(client, session, params.queued))
     take_queued(session)
+    for text in client.early_steers.pop(session.runtime_id, ()):
+        session.steer(text)
     if submission.status != "streaming":
         return {"status": submission.status}
     return Awaiting(lambda: _accepted(session, submission, rewind, params.rebind_survivor_row_ids))
+
+
+def _stored_before(session: Session, params: s.PromptSubmitParams) -> int | None:
+    """The row of a prompt that this session has had under the same ``client_message_id``, perhaps in another process.
+
+    Raises ``IdempotencyConflict`` when that was another prompt.
+    """
+    if params.client_message_id is None:
+        return None
+    prompt = Prompt(read_content(params.text), source=PROMPT_SOURCE, client_message_id=params.client_message_id)
+    for row in reversed(session.rows):
+        if row.role == "user" and row.platform_message_id == prompt.client_message_id:
+            # Prompts that waited together became one row, which has the id of the first.
+            if row.text != prompt.text and not row.text.startswith(f"{prompt.text}\n\n"):
+                raise IdempotencyConflict
+            return row.row_id
+    return None
+
+
+def _policy(client: GatewayClient, session: Session, queued: bool) -> BusyPolicy:
+    """What happens to a prompt while a turn runs. The older dialect stops the turn and runs the prompt behind it."""
+    policy = BusyPolicy.QUEUE if queued else BusyPolicy(client.server.settings.display.busy_input_mode)
+    if policy is BusyPolicy.REDIRECT and client.older and session.slot.turn is not None:
+        session.interrupt_nowait(CancelReason(Cause.USER_INTERRUPT, "a new prompt"))
+        return BusyPolicy.QUEUE
+    return policy
 
 
 _REWIND_KEYS = (*TARGETS, "confirm_truncate", "confirm_empty_truncate")

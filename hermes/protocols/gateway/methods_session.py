@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hermes.agent.ports import StoredSession
 from hermes.agent.stored_views import clean_title
-from hermes.errors import EmptyText, InvalidValue, SessionNotFound, StoredSessionNotFound, TitleTaken
+from hermes.errors import EmptyText, InvalidValue, StoredSessionNotFound, TitleTaken
 from hermes.messages import Row
 from hermes.nurseries.command_views import status_text
 from hermes.nurseries.session import Session
@@ -32,11 +32,6 @@ MINTED_KEY: Final = lazy_pattern(r"\d{8}_\d{6}_[0-9a-f]{6}")
 @methods.method("session.create", s.SessionCreateParams, s.SessionCreateResult)
 def create(client: GatewayClient, params: s.SessionCreateParams) -> Any:
     server = client.server
-    if params.idempotency_key is not None:
-        again = _created_before(client, params.idempotency_key)
-        if again is not None:
-            client.make_current(again)
-            return create_result(again)
     if params.model:
         server.check_model(params.model, params.provider)
     if params.cols is not None:
@@ -52,22 +47,10 @@ def create(client: GatewayClient, params: s.SessionCreateParams) -> Any:
         hidden=params.hidden,
     )
     session.close_on_disconnect = params.close_on_disconnect
-    if params.idempotency_key is not None:
-        server.created.put(params.idempotency_key, session.runtime_id)
     client.make_current(session)
     if params.messages or params.parent_session_id:
         return Awaiting(lambda: _store_seeds(session, params.messages or []))
     return Answer(create_result(session), after=lambda: start_getting_ready(session))
-
-
-def _created_before(client: GatewayClient, key: str) -> Session | None:
-    runtime_id = client.server.created.get(key)
-    if runtime_id is None:
-        return None
-    try:
-        return client.session(runtime_id)
-    except SessionNotFound:
-        return None
 
 
 def _model_config(params: s.SessionCreateParams) -> dict[str, Any]:

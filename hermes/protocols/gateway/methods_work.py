@@ -90,8 +90,8 @@ def process_kill(client: GatewayClient, params: w.ProcessKillParams) -> Any:
     return Awaiting(kill)
 
 
-@methods.method("process.stop", w.OptionalSession, w.ProcessStopResult)
-def process_stop(client: GatewayClient, params: w.OptionalSession) -> Awaiting[Any]:
+@methods.method("process.stop", w.ProcessStopParams, w.ProcessStopResult)
+def process_stop(client: GatewayClient, params: w.ProcessStopParams) -> Awaiting[Any]:
     """Ends the background processes of one session, or of all of them."""
     sessions = [client.session(params.session_id)] if params.session_id else list(client.server.registry.live())
 

@@ -22,6 +22,9 @@ def _known_profile(name: str | None) -> str | None:
     return name
 
 
+Key = Annotated[str | None, Field(min_length=1, max_length=200)]
+
+
 class GatewayParams(StrictParams):
     """What every method tolerates."""
 
@@ -34,11 +37,26 @@ class OpenResult(Result):
     model_config = ConfigDict(extra="allow")
 
 
+class KeyedParams(GatewayParams):
+    """Of methods that change something: a repeat under the same key gets the first answer (``keyed.py``)."""
+
+    request_key: Key = None
+    idempotency_key: Key = None
+
+
 class EmptyParams(GatewayParams):
     pass
 
 
+class EmptyKeyedParams(KeyedParams):
+    pass
+
+
 class SessionParams(GatewayParams):
+    session_id: str
+
+
+class KeyedSessionParams(KeyedParams):
     session_id: str
 
 
@@ -131,7 +149,7 @@ class SessionActiveListResult(Result):
     sessions: list[SessionActiveItem]
 
 
-class SessionCloseParams(SessionParams):
+class SessionCloseParams(KeyedSessionParams):
     reason: Reason = None
 
 
@@ -163,7 +181,8 @@ class SessionEventsStatsResult(Result):
 
 
 class TerminalResizeParams(SessionParams):
-    cols: int | None = None
+    cols: Annotated[int | None, Field(ge=1, le=10_000)] = None
+    rows: Annotated[int | None, Field(ge=1, le=10_000)] = None
 
 
 class TerminalResizeResult(Result):
@@ -182,7 +201,7 @@ class SeedMessage(GatewayParams):
     display_kind: str | None = None
 
 
-class SessionCreateParams(GatewayParams):
+class SessionCreateParams(KeyedParams):
     cols: int | None = None
     source: str = "tui"
     cwd: str | None = None
@@ -198,7 +217,6 @@ class SessionCreateParams(GatewayParams):
     close_on_disconnect: bool = False
     hidden: bool = False
     follow_profile_config: bool = False
-    idempotency_key: str | None = None
     room_plumbing: bool | None = None
 
 
@@ -268,7 +286,7 @@ class SessionUsageResult(OpenResult):
     calls: int
 
 
-class SessionTitleParams(SessionParams):
+class SessionTitleParams(KeyedSessionParams):
     title: str | None = None
 
 
@@ -281,7 +299,7 @@ class SessionTitleResult(Result):
 # --- prompts (methods_prompt.py) -------------------------------------------------------------------------------------
 
 
-class PromptSubmitParams(SessionParams):
+class PromptSubmitParams(KeyedSessionParams):
     text: Json = None
     display_kind: str | None = None
     interrupted: bool | None = None
@@ -314,7 +332,7 @@ class PromptSubmitResult(Result):
 # --- control (methods_control.py) ------------------------------------------------------------------------------------
 
 
-class SessionInterruptParams(SessionParams):
+class SessionInterruptParams(KeyedSessionParams):
     expected_hosted_task_id: str | None = None
     reason: Reason = None
 
@@ -328,7 +346,7 @@ class SessionInterruptResult(Result):
     interrupted: bool | None = None
 
 
-class SessionTextParams(GatewayParams):
+class SessionTextParams(KeyedParams):
     """``text`` is judged before the session (§4.5)."""
 
     text: str
@@ -340,7 +358,7 @@ class SessionSteerResult(Result):
     text: str
 
 
-class ApprovalRespondParams(GatewayParams):
+class ApprovalRespondParams(KeyedParams):
     session_id: str | None = None
     choice: Json = "deny"
     all: bool = False
@@ -363,7 +381,7 @@ class ApprovalPendingResult(Result):
     approvals: list[dict[str, Json]]
 
 
-class ClarifyLockParams(GatewayParams):
+class ClarifyLockParams(KeyedParams):
     request_id: str
     question_id: str
     answer: Json = None
@@ -374,7 +392,7 @@ class ClarifyLockResult(Result):
     remaining: list[str] | None = None
 
 
-class RequestAnswerParams(GatewayParams):
+class RequestAnswerParams(KeyedParams):
     id: str
     result: dict[str, Json]
 
@@ -383,27 +401,31 @@ class StatusResult(Result):
     status: Literal["ok", "expired"]
 
 
-class ClarifyRespondParams(OptionalSessionParams):
+class ClarifyRespondParams(KeyedParams):
+    session_id: str | None = None
     request_id: str
     answer: str = ""
 
 
-class SudoRespondParams(OptionalSessionParams):
+class SudoRespondParams(KeyedParams):
+    session_id: str | None = None
     request_id: str
     password: str = ""
 
 
-class SecretRespondParams(OptionalSessionParams):
+class SecretRespondParams(KeyedParams):
+    session_id: str | None = None
     request_id: str
     value: str = ""
 
 
-class TerminalReadRespondParams(OptionalSessionParams):
+class TerminalReadRespondParams(KeyedParams):
+    session_id: str | None = None
     request_id: str
     text: str = ""
 
 
-class ScopeCancelParams(GatewayParams):
+class ScopeCancelParams(KeyedParams):
     node_id: str
     reason: Reason = None
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hermes.protocols.gateway.schemas import GatewayParams, OpenResult, SessionParams
+from hermes.protocols.gateway.schemas import GatewayParams, KeyedParams, KeyedSessionParams, OpenResult, SessionParams
 from hermes.protocols.rpc.method_table import Result
 
 Json = Any
@@ -36,7 +36,7 @@ class ConfigGetResult(Result):
     mcp_rev: str | None = None
 
 
-class ConfigSetParams(GatewayParams):
+class ConfigSetParams(KeyedParams):
     key: str
     value: Json = None
     session_id: str | None = None
@@ -63,7 +63,7 @@ class ConfigShowResult(Result):
     sections: list[dict[str, Json]]
 
 
-class ReloadMcpParams(GatewayParams):
+class ReloadMcpParams(KeyedParams):
     session_id: str | None = None
     confirm: bool | None = None
     always: bool = False
@@ -113,7 +113,7 @@ class ModelOptionsResult(OpenResult):
     provider: str | None
 
 
-class ModelSaveKeyParams(GatewayParams):
+class ModelSaveKeyParams(KeyedParams):
     slug: str
     api_key: str
     session_id: str | None = None
@@ -123,7 +123,7 @@ class ModelSaveKeyResult(Result):
     provider: dict[str, Json]
 
 
-class ModelDisconnectParams(GatewayParams):
+class ModelDisconnectParams(KeyedParams):
     slug: str
     session_id: str | None = None
 
@@ -141,6 +141,10 @@ class OptionalSessionParams(GatewayParams):
     session_id: str | None = None
 
 
+class SkillsReloadParams(KeyedParams):
+    session_id: str | None = None
+
+
 class ToolsetsResult(Result):
     toolsets: list[dict[str, Json]]
 
@@ -150,7 +154,7 @@ class ToolsShowResult(Result):
     total: int
 
 
-class ToolsConfigureParams(GatewayParams):
+class ToolsConfigureParams(KeyedParams):
     action: Literal["enable", "disable"]
     names: list[str]
     session_id: str | None = None
@@ -220,7 +224,11 @@ class RollbackListResult(Result):
     checkpoints: list[dict[str, Json]]
 
 
-class RollbackParams(SessionParams):
+class RollbackDiffParams(SessionParams):
+    hash: str
+
+
+class RollbackRestoreParams(KeyedSessionParams):
     hash: str
     file_path: str | None = None
 
@@ -259,7 +267,7 @@ class CommandResolveResult(Result):
     category: str
 
 
-class CommandDispatchParams(GatewayParams):
+class CommandDispatchParams(KeyedParams):
     name: str | None = None
     arg: str | None = None
     command: str | None = None
@@ -279,7 +287,7 @@ class CommandDispatchResult(Result):
     state_changed: list[str] | None = None
 
 
-class SlashExecParams(GatewayParams):
+class SlashExecParams(KeyedParams):
     session_id: str
     command: str
 
@@ -297,7 +305,7 @@ class SlashExecResult(Result):
     state_changed: list[str] | None = None
 
 
-class CliExecParams(GatewayParams):
+class CliExecParams(KeyedParams):
     argv: list[Annotated[str, Field(strict=True)]]
     timeout: int | None = None
 
@@ -309,7 +317,7 @@ class CliExecResult(Result):
     hint: str | None = None
 
 
-class ShellExecParams(GatewayParams):
+class ShellExecParams(KeyedParams):
     command: str
 
 

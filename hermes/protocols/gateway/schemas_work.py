@@ -6,7 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from hermes.protocols.gateway.schemas import GatewayParams, OpenResult, Reason, SessionParams
+from hermes.protocols.gateway.schemas import (
+    GatewayParams,
+    KeyedParams,
+    KeyedSessionParams,
+    OpenResult,
+    Reason,
+    SessionParams,
+)
 from hermes.protocols.rpc.method_table import Result
 
 Json = Any
@@ -14,23 +21,20 @@ Json = Any
 # --- history (methods_history.py) ------------------------------------------------------------------------------------
 
 
-class SessionBranchParams(SessionParams):
+class SessionBranchParams(KeyedSessionParams):
     name: str | None = None
     count: int | None = None
-    idempotency_key: str | None = None
 
 
-class SessionBranchWholeParams(SessionParams):
+class SessionBranchWholeParams(KeyedSessionParams):
     name: str | None = None
-    idempotency_key: str | None = None
 
 
-class SessionBranchStoredParams(GatewayParams):
+class SessionBranchStoredParams(KeyedParams):
     parent_session_id: str
     cols: int | None = None
     source: str | None = None
     cwd: str | None = None
-    idempotency_key: str | None = None
 
 
 class SessionBranchResult(Result):
@@ -44,7 +48,7 @@ class SessionBranchResult(Result):
     messages_omitted: bool | None = None
 
 
-class SessionUndoParams(SessionParams):
+class SessionUndoParams(KeyedSessionParams):
     intent: Literal["retry", "undo"] | None = None
     count: Annotated[int, Field(ge=1, le=1000)] = 1
 
@@ -61,7 +65,7 @@ class SessionUndoRewindResult(Result):
     survivor_user_row_ids: list[int | None]
 
 
-class SessionCompressParams(SessionParams):
+class SessionCompressParams(KeyedSessionParams):
     focus_topic: str | None = None
 
 
@@ -89,7 +93,7 @@ class SessionDeleteResult(Result):
     deleted: str
 
 
-class SessionArchiveParams(GatewayParams):
+class SessionArchiveParams(KeyedParams):
     session_id: str | None = None
     session_key: str | None = None
     archived: bool = True
@@ -100,7 +104,7 @@ class SessionArchiveResult(Result):
     session_key: str
 
 
-class SessionSetHiddenParams(SessionParams):
+class SessionSetHiddenParams(KeyedSessionParams):
     hidden: bool
 
 
@@ -109,7 +113,7 @@ class SessionSetHiddenResult(Result):
     session_key: str
 
 
-class SessionCwdSetParams(SessionParams):
+class SessionCwdSetParams(KeyedSessionParams):
     cwd: str
 
 
@@ -131,7 +135,7 @@ class SessionContextBreakdownResult(Result):
 # --- side agents, processes (methods_work.py) ------------------------------------------------------------------------
 
 
-class PromptBackgroundParams(SessionParams):
+class PromptBackgroundParams(KeyedSessionParams):
     text: str
 
 
@@ -139,7 +143,7 @@ class PromptBackgroundResult(Result):
     task_id: str
 
 
-class OptionalSession(GatewayParams):
+class ProcessStopParams(KeyedParams):
     session_id: str | None = None
 
 
@@ -166,7 +170,7 @@ class ProcessListResult(Result):
     processes: list[ProcessEntry]
 
 
-class ProcessKillParams(SessionParams):
+class ProcessKillParams(KeyedSessionParams):
     process_id: str
 
 
@@ -207,7 +211,7 @@ class DelegationStatusResult(Result):
     max_concurrent_children: int
 
 
-class DelegationPauseParams(GatewayParams):
+class DelegationPauseParams(KeyedParams):
     paused: bool = True
 
 
@@ -220,7 +224,7 @@ class SubagentListResult(Result):
     delegations: list[dict[str, Json]]
 
 
-class SubagentInterruptParams(GatewayParams):
+class SubagentInterruptParams(KeyedParams):
     subagent_id: str
     session_id: str | None = None
     reason: Reason = None
@@ -231,7 +235,7 @@ class SubagentInterruptResult(Result):
     subagent_id: str
 
 
-class SubagentSteerParams(GatewayParams):
+class SubagentSteerParams(KeyedParams):
     text: str
     session_id: str
     subagent_id: str
@@ -254,7 +258,7 @@ class SubagentTailResult(Result):
     truncated: bool
 
 
-class SpawnTreeSaveParams(GatewayParams):
+class SpawnTreeSaveParams(KeyedParams):
     subagents: list[dict[str, Json]]
     session_id: str | None = None
     started_at: float | None = None
@@ -288,11 +292,11 @@ class SpawnTreeLoadResult(OpenResult):
 # --- attachments (methods_attach.py) ---------------------------------------------------------------------------------
 
 
-class PathParams(SessionParams):
+class PathParams(KeyedSessionParams):
     path: str
 
 
-class ImageAttachBytesParams(SessionParams):
+class ImageAttachBytesParams(KeyedSessionParams):
     content_base64: str | None = None
     data: str | None = None
     filename: str | None = None
@@ -320,7 +324,7 @@ class ImageDetachResult(Result):
     count: int
 
 
-class FileAttachParams(SessionParams):
+class FileAttachParams(KeyedSessionParams):
     path: str | None = None
     data_url: str | None = None
     name: str | None = None
@@ -335,7 +339,7 @@ class FileAttachResult(Result):
     uploaded: bool
 
 
-class InputDetectDropParams(SessionParams):
+class InputDetectDropParams(KeyedSessionParams):
     text: str = ""
 
 
@@ -351,7 +355,7 @@ class InputDetectDropResult(Result):
     token_estimate: int | None = None
 
 
-class PasteCollapseParams(GatewayParams):
+class PasteCollapseParams(KeyedParams):
     text: str
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hermes.agent.model_catalog import check_served
 from hermes.errors import Draining
-from hermes.nurseries.recent_keys import RecentKeys
+from hermes.nurseries.repeats import Repeats
 from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.services import Services
 from hermes.nurseries.session_registry import SessionRegistry
@@ -31,8 +31,6 @@ BRIDGED_REQUESTS: Final = (
 """Requests to the host's own windows. The model gets tools for them only where a declared host other than a plain
 terminal made the session."""
 
-CREATE_KEYS_LIVE: Final = 300.0
-
 
 @dataclass(frozen=True, slots=True)
 class GatewayServer:
@@ -43,7 +41,7 @@ class GatewayServer:
     epoch: str
     legacy_requests: bool = False
     skin: dict[str, Any] = field(default_factory=dict)
-    created: RecentKeys = field(default_factory=lambda: RecentKeys(CREATE_KEYS_LIVE))
+    repeats: Repeats = field(default_factory=Repeats)
 
     @property
     def services(self) -> Services:

@@ -18,6 +18,7 @@ from hermes.protocols.error_table import gateway_error, gateway_params_error
 from hermes.protocols.gateway import methods_control, methods_live, methods_prompt, methods_session
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.events import WireEvent, event_frame, translate_server
+from hermes.protocols.gateway.keyed import adapted
 from hermes.protocols.gateway.ready import new_epoch, ready_payload
 from hermes.protocols.gateway.server import GatewayServer
 from hermes.protocols.rpc.dispatcher import Dialect, RpcConnection
@@ -45,9 +46,9 @@ def other_families() -> tuple[MethodTable[GatewayClient], ...]:
     return OTHER_FAMILIES
 
 
-STDIO_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES, more=other_families)
+STDIO_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(*FAMILIES, more=other_families, adapt=adapted)
 WEBSOCKET_TABLE: Final[MethodTable[GatewayClient]] = MethodTable.combined(
-    *FAMILIES, methods_live.websocket_methods, more=other_families
+    *FAMILIES, methods_live.websocket_methods, more=other_families, adapt=adapted
 )
 
 

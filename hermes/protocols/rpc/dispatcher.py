@@ -130,6 +130,11 @@ class RpcConnection(Generic[C]):
         return self._channel.send_nowait(frame)
 
     @property
+    def is_running(self) -> bool:
+        """Whether the client is still being served."""
+        return self._tree.is_running
+
+    @property
     def has_room(self) -> bool:
         """Whether queueing is welcome right now."""
         return self._channel.has_room

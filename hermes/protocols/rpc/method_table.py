@@ -101,6 +101,7 @@ class MethodTable(Generic[C]):
     def __init__(self) -> None:
         self._methods: dict[str, Method[C]] = {}
         self._more: Callable[[], Sequence[MethodTable[C]]] | None = None
+        self._adapt: Callable[[Method[C]], Method[C]] | None = None
         self._is_open = True
 
     def method(
@@ -135,13 +136,18 @@ class MethodTable(Generic[C]):
 
     @classmethod
     def combined(
-        cls, *tables: MethodTable[C], more: Callable[[], Sequence[MethodTable[C]]] | None = None
+        cls,
+        *tables: MethodTable[C],
+        more: Callable[[], Sequence[MethodTable[C]]] | None = None,
+        adapt: Callable[[Method[C]], Method[C]] | None = None,
     ) -> MethodTable[C]:
         """One immutable table of several. Raises ValueError when a name is in two of them.
 
-        ``more`` gives the tables that need not be there before somebody asks for a method that the others have not.
+        ``more`` gives the tables that need not be there before somebody asks for a method that the others have not;
+        ``adapt`` makes of each method what this surface serves.
         """
         whole: MethodTable[C] = cls()
+        whole._adapt = adapt
         whole._add(tables)
         whole._more = more
         whole._is_open = False
@@ -152,7 +158,7 @@ class MethodTable(Generic[C]):
             for method in table:
                 if method.name in self._methods:
                     raise ValueError(f"method {method.name} is registered twice")
-                self._methods[method.name] = method
+                self._methods[method.name] = method if self._adapt is None else self._adapt(method)
 
     def _load_more(self) -> None:
         more, self._more = self._more, None
