@@ -139,7 +139,8 @@ async def test_one_of_two_tools_is_stopped_from_the_tree_and_the_turn_goes_on(tm
 
     def timeline(page: Page) -> None:
         page.click(".side button", "Timeline")
-        page.find(".span-note", "Stopped in the tree “seen enough”")
+        page.find(".span-note", "Stopped in the tree")
+        page.find(".span-note q", "seen enough")
         page.find(".span-note", "cleaned up in")
         page.click("button", "Save as JSON")
 

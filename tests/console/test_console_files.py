@@ -17,7 +17,7 @@ CONSOLE = Path(str(files("hermes.console")))
 
 
 def fingerprint(sources: Path) -> str:
-    """The same as ``fingerprint`` in ``hermes/console/src/build/sources.ts``."""
+    """The same as ``fingerprint`` in ``hermes/console/src/tools/sources.ts``."""
     digest = hashlib.sha256()
     paths = [path for path in sources.rglob("*") if path.is_file() and "node_modules" not in path.parts]
     for name, path in sorted((path.relative_to(sources).as_posix(), path) for path in paths):

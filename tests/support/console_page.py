@@ -78,6 +78,7 @@ class Page:
             self.find("#key").send_keys(key + Keys.ENTER)
             self.find(COMPOSER)
             self.gone(".connection")
+            self.gone(".column", "Loading…")
 
     def click(self, css: str, text: str | None = None) -> None:
         self._wait(lambda: self._clicked(css, text), f"{css} {text or ''}")

@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig, type Plugin } from "vite";
-import { fingerprint, licences } from "./build/sources.ts";
+import { fingerprint, licences } from "./tools/sources.ts";
 
 const root = fileURLToPath(new URL(".", import.meta.url));
 const BUNDLED = ["preact", "@preact/signals", "@preact/signals-core", "marked"];

@@ -4,6 +4,7 @@ import * as model from "./conversation";
 import type { UserItem } from "./conversation";
 import { answerRequest, attempt, call, connect, create, disconnect, expectTurn, handBack, load, refreshLists, report } from "./gateway";
 import * as store from "./store";
+import { askedToStop } from "./timeline";
 import { BUSY, NOT_DISPATCHED_HERE } from "./wire";
 
 export { answerRequest };
@@ -141,6 +142,7 @@ export async function stop(reason = ""): Promise<void> {
   const open = store.conversation.value;
   if (open === null || !open.running) return;
   store.conversation.value = { ...open, stopping: true };
+  noteStop(null, "user_interrupt", reason);
   const result = await attempt("session.interrupt", { session_id: open.id, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   const dropped: string[] = (result?.dropped_prompts ?? []).map((prompt: any) => String(prompt.text ?? ""));
   const now = store.conversation.value;
@@ -303,9 +305,17 @@ export async function setModel(model_: string, provider: string, confirmed = fal
   return null;
 }
 
+function noteStop(nodeId: string | null, cause: string, reason: string): void {
+  const open = store.timeline.value;
+  if (open !== null && open.ended_at === null) {
+    store.timeline.value = askedToStop(open, nodeId, cause, reason.trim(), Date.now());
+  }
+}
+
 // --- the tree -------------------------------------------------------------------------------------------------------
 
 export async function cancelNode(nodeId: string, reason: string): Promise<void> {
+  noteStop(nodeId, "node_cancel", reason);
   const result = await attempt("scope.cancel", { node_id: nodeId, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   if (result && !result.cancelled) store.toast("It was stopping already.");
 }

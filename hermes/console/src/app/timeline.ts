@@ -112,6 +112,17 @@ function inOrder(spans: Span[]): Span[] {
   return walk(null);
 }
 
+/** This page has asked a node to stop, or the whole turn: known here even if the end comes before the next picture. */
+export function askedToStop(timeline: Timeline, nodeId: string | null, cause: string, reason: string, at: number): Timeline {
+  const below = new Set(nodeId === null ? timeline.spans.map((span) => span.node_id) : [nodeId]);
+  const spans = timeline.spans.map((span) => {
+    if (span.parent_id !== null && below.has(span.parent_id)) below.add(span.node_id);
+    if (span.ended_at !== null || span.stopping_at !== null || !below.has(span.node_id)) return span;
+    return { ...span, stopping_at: at, cause: span.cause ?? cause, reason: span.reason ?? (reason || null) };
+  });
+  return { ...timeline, spans };
+}
+
 /** An event of the session: it marks the moment, and starts or ends the node that it names. */
 export function note(timeline: Timeline | null, session: string, event: GatewayEvent, at: number): Timeline | null {
   const payload = event.payload ?? {};
