@@ -217,7 +217,7 @@ class _Turn:
         if not port.rows or port.rows[-1].role == "assistant":
             return
         now = port.now()
-        due = self._budget.notices(progress.iterations, progress.usage, self._elapsed())
+        due = self._budget.notices(progress.iterations, port.spent(), self._elapsed())
         rows = [notice_row(text, now) for text in due]
         text = port.take_steers() if steers else None
         if text:

@@ -159,6 +159,8 @@ class ResolvedModel:
     cache_read_price: float | None = None
     route_source: str = "global"
     demo: bool = False
+    warning: str = ""
+    """What the user should know before it is used: its server gives it too small a window."""
 
 
 class ModelGateway(Protocol):
@@ -252,6 +254,10 @@ class TurnPort(Protocol):
 
     async def pause(self, seconds: float, *, why: str) -> None:
         """Wait between tries; ends at once when the turn is cancelled."""
+        ...
+
+    def spent(self) -> Usage:
+        """By this turn and by everybody that works for it."""
         ...
 
     def take_steers(self) -> str | None:

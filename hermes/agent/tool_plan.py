@@ -7,15 +7,20 @@ from outside has followed links and case, because this module asks no file syste
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from hermes.agent.ports import ParallelClass, PlannedCall
 
 PathResolver = Callable[[str], str]
+IMAGES: Final = "vision"
+MAX_IMAGES: Final = 4
+
 Segments = tuple[tuple[PlannedCall, ...], ...]
 
 
 def plan_segments(calls: Sequence[PlannedCall], resolve: PathResolver, *, limit: int = 8) -> Segments:
-    """Segments in call order: their concatenation is ``calls``. No segment is longer than ``limit``."""
+    """Segments in call order: their concatenation is ``calls``. No segment is longer than ``limit``, and none looks at
+    more than ``MAX_IMAGES`` images, which are large in memory and on the wire."""
     segments: list[tuple[PlannedCall, ...]] = []
     group: list[PlannedCall] = []
     reads: set[str] = set()
@@ -35,7 +40,8 @@ def plan_segments(calls: Sequence[PlannedCall], resolve: PathResolver, *, limit:
             segments.append((planned,))
             continue
         paths = _paths_of(planned, resolve)
-        if len(group) >= limit or _conflicts(kind, paths, reads, writes):
+        full = len(group) >= limit or (_is_image(planned) and sum(map(_is_image, group)) >= MAX_IMAGES)
+        if full or _conflicts(kind, paths, reads, writes):
             close()
         group.append(planned)
         if kind is ParallelClass.PATH_WRITE:
@@ -44,6 +50,10 @@ def plan_segments(calls: Sequence[PlannedCall], resolve: PathResolver, *, limit:
             reads.update(paths)
     close()
     return tuple(segments)
+
+
+def _is_image(planned: PlannedCall) -> bool:
+    return planned.tool is not None and planned.tool.flags.toolset == IMAGES
 
 
 def _class_of(planned: PlannedCall) -> ParallelClass:

@@ -19,7 +19,6 @@ from typing import Any, Unpack
 import trio
 
 from hermes.agent.ports import ModelGateway, TranscriptStore
-from hermes.agent.providers.registry import Models
 from hermes.agent.store.memory import MemoryStore
 from hermes.agent.store.sqlite import SqliteStore
 from hermes.composition import build_services
@@ -362,17 +361,10 @@ async def open_server(
     loaded = await trio.to_thread.run_sync(load_settings, dict(settings or {}), None, folder)
     store = await _open_store(session_db, folder)
     services = build_services(loaded, store, overrides=settings)
-    own_models = services.models
     if models is not None:
         services = replace(services, models=models)
-    try:
-        async with open_tree(services) as tree:
-            yield Server(tree)
-    finally:
-        if isinstance(own_models, Models):
-            # Idle connections to providers; short, so that a cancelled program gets out at once.
-            with trio.move_on_after(1, shield=True):
-                await own_models.aclose()
+    async with open_tree(services) as tree:
+        yield Server(tree)
 
 
 async def _open_store(given: Database, home: Path) -> TranscriptStore:

@@ -98,6 +98,9 @@ class ServerTree:
         finally:
             with trio.CancelScope(deadline=trio.current_time() + 2, shield=True):
                 await self.services.store.aclose()
+            if self.services.close_connections is not None:
+                with trio.CancelScope(deadline=trio.current_time() + 1, shield=True):
+                    await contained("connections to providers", self.services.close_connections)
         return 0
 
     async def _run_surfaces(self, surfaces: Sequence[tuple[str, Surface]], scope: trio.CancelScope) -> None:

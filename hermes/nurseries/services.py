@@ -5,7 +5,7 @@ Built once in the composition root and handed down; nothing here is looked up gl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -105,6 +105,8 @@ class Services:
     """Whether another process that had left a note in the store may still be there."""
     mcp: McpServers | None = None
     """The configured MCP servers, shared by all sessions."""
+    close_connections: Callable[[], Awaitable[None]] | None = None
+    """Closes what adapters keep open between calls (idle connections to providers); the last thing a server does."""
     spill: Callable[[str, str], str | None] | None = None
     """``spill(call_id, text)`` writes an oversize tool result away and returns the path to tell."""
     directory_hints: Callable[[str], PathHints | None] | None = None

@@ -36,7 +36,7 @@ from hermes.events import (
     TurnStopping,
     UsageUpdated,
 )
-from hermes.messages import Prompt, RewindIntent, Row, ToolResult, TurnLimits
+from hermes.messages import Prompt, RewindIntent, Row, ToolResult
 from hermes.nurseries import turn_end
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS
 from hermes.nurseries.containment import Crash, contained
@@ -54,10 +54,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-
-NO_LIMITS = TurnLimits()
-WARN_SHARE = 0.8
 
 
 class IllegalTransition(RuntimeError):
@@ -110,7 +106,6 @@ class Turn:
         self._shown: list[str] = []
         self._corrections: list[tuple[str, int]] = []
         self._shown_length = 0
-        self._warned = False
 
     # --- what others may do to a turn: all synchronous ---
 
@@ -338,29 +333,13 @@ class Turn:
             await trio.sleep(seconds)
 
     def take_steers(self) -> str | None:
-        texts = [*self._taken_steers(), *self._limit_warning()]
+        texts = self._taken_steers()
         return "\n".join(texts) if texts else None
 
     def _taken_steers(self) -> list[str]:
         texts = list(self._steers)
         self._steers.clear()
         return texts
-
-    def _limit_warning(self) -> list[str]:
-        """Told to the model once, at a tool boundary, before a limit of the request cuts the turn off."""
-        limits = self.prompt.limits
-        if self._warned or limits == NO_LIMITS:
-            return []
-        spent = self.spent()
-        shares = {
-            "time": (trio.current_time() - self.accepted_monotonic, limits.deadline_s),
-            "steps": (self.progress.iterations, limits.max_iterations),
-            "tokens": (spent.total_tokens, limits.max_tokens_total),
-            "cost": (spent.cost_usd or 0.0, limits.max_cost_usd),
-        }
-        short = [name for name, (used, limit) in shares.items() if limit is not None and used >= WARN_SHARE * limit]
-        self._warned = bool(short)
-        return [f"[The limit of this request on {' and '.join(short)} is near. Finish now.]"] if short else []
 
     def give_back_steers(self, text: str) -> None:
         self._steers.insert(0, text)

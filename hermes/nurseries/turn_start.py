@@ -38,6 +38,7 @@ PROCESS_NOTE_CHARS = 4000
 MCP_PATIENCE = 1.0
 """Seconds that the first turn of a session waits for MCP servers which are still connecting."""
 SWITCH_NOTE = "switch_note"
+MODEL_WARNING = "model_warning"
 
 
 async def begin(session: Session, turn: Turn) -> None:
@@ -173,6 +174,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
     prompt = turn.prompt
     resolved = await resolve_model(session, prompt.model, prompt.provider)
     services.models.provider_for(resolved)
+    warn_once(session, resolved)
     await wait_session_ready(session, services.mcp, MCP_PATIENCE)
     may_ask = prompt.allow_clarify and not prompt.unattended and session.requests.reachable("clarify")
     tools = pinned.tool_set(session, allow_clarify=may_ask)
@@ -211,6 +213,13 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         cooldowns=services.cooldowns,
         clean_rows=session.clean_rows,
     )
+
+
+def warn_once(session: Session, resolved: ResolvedModel) -> None:
+    """Tell what the user should know about the model; again only when it is about another one."""
+    if resolved.warning and session.memory.extras.get(MODEL_WARNING) != resolved.warning:
+        session.memory.extras[MODEL_WARNING] = resolved.warning
+        session.notice(resolved.warning, level="warning")
 
 
 def real_path(cwd: str, path: str) -> str:

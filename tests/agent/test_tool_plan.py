@@ -54,6 +54,15 @@ def test_groups_are_no_longer_than_the_limit() -> None:
     assert [len(segment) for segment in plan_segments(calls, str, limit=8)] == [8, 8, 4]
 
 
+def test_four_images_are_looked_at_side_by_side_and_no_more() -> None:
+    look = tool("vision_analyze", ParallelClass.FREE, toolset="vision")
+    calls = [PlannedCall(ToolCall(str(number), "vision_analyze", "{}"), look, {}) for number in range(9)]
+    calls[4:4] = [planned("free", "", 20), planned("free", "", 21)]
+    segments = plan_segments(calls, str)
+    assert [len(segment) for segment in segments] == [6, 4, 1]
+    assert [one for segment in segments for one in segment] == calls
+
+
 @given(st.lists(st.tuples(st.sampled_from(["read", "write", "free", "barrier"]), st.sampled_from(PATHS)), max_size=14))
 def test_a_plan_keeps_the_order_and_never_lets_conflicting_calls_meet(calls: list[tuple[str, str]]) -> None:
     made = [planned(kind, path, number) for number, (kind, path) in enumerate(calls)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 import trio
@@ -20,6 +21,7 @@ from hermes.outcomes import CancelReason, Cause, RunStatus
 from tests.support.core import call, events_of, hang, make_services, say
 from tests.support.failing_store import FailingStore
 
+LAST = ["store closed", "connections closed"]
 SHUTDOWN = CancelReason(Cause.SHUTDOWN, "test")
 
 
@@ -75,7 +77,12 @@ async def test_the_stop_order_is_refuse_then_sessions_then_logs_then_surfaces_th
             order.append("store closed")
 
     services, model = make_services(say("a", "b", pause=10), store=FailingStore(before=note))
-    tree = ServerTree(services)
+
+    async def close_connections() -> None:
+        await trio.lowlevel.checkpoint()
+        order.append("connections closed")
+
+    tree = ServerTree(replace(services, close_connections=close_connections))
 
     async def surface() -> None:
         session = tree.registry.create(source="test", cwd="/")
@@ -109,7 +116,7 @@ async def test_the_stop_order_is_refuse_then_sessions_then_logs_then_surfaces_th
         order.append("surface flushed")
 
     assert await run(tree, surface) == 0
-    assert order == ["draining", "turn ended", "session closed: shutdown", "surface flushed", "store closed"]
+    assert order == ["draining", "turn ended", "session closed: shutdown", "surface flushed", *LAST]
 
 
 async def test_a_surface_that_does_not_end_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:

@@ -11,7 +11,7 @@ import trio.testing
 
 from hermes.agent.ports import ToolContext
 from hermes.errors import ProviderError
-from hermes.events import SessionEvent, SessionInfoChanged, TextDelta, TurnEnded, TurnRefused
+from hermes.events import SessionEvent, SessionInfoChanged, SteerDelivered, TextDelta, TurnEnded, TurnRefused
 from hermes.messages import Prompt, TurnLimits
 from hermes.nurseries import turn_end
 from hermes.nurseries.session import Session
@@ -244,3 +244,13 @@ def test_steers_that_no_call_has_seen_are_joined_in_their_order() -> None:
     assert turn_end.join_steers("a", None) == "a"
     assert turn_end.join_steers("a", "b") == "a\nb"
     assert turn_end.join_steers("", "b") == "b"
+
+
+async def test_a_limit_of_the_caller_is_announced_once_before_it_cuts(autojump_clock: trio.testing.MockClock) -> None:
+    naps = [say("", calls=[call("nap", f"c{number}", seconds=2)]) for number in range(8)]
+    session, record = await ended_turn(*naps, limits=TurnLimits(deadline_s=11))
+    assert record.cause is Cause.DEADLINE
+    notices = [row for row in session.rows if row.display_kind == "internal_notification"]
+    assert len(notices) == 1 and "10 of 11 seconds" in notices[0].text
+    assert not record.user_intervened
+    assert not any(isinstance(event, SteerDelivered) for event in events_of(session))

@@ -28,6 +28,7 @@ from hermes.agent.ports import (
     ToolOutput,
     ToolSpec,
 )
+from hermes.agent.progress import TurnProgress
 from hermes.errors import ProviderError, StoreUnavailable
 from hermes.events import SessionEvent, TextDelta, ToolEnded, ToolStarted
 from hermes.messages import Content, ImagePart, Prompt, Row, ToolCall, ToolResult
@@ -191,6 +192,7 @@ class FakePort:
         self.closing = False
         self.clock = 0.0
         self.redirect_waiting: str | None = None
+        self.progress = TurnProgress()
         self.store_fails_after: int | None = None
         self.segments: list[list[str]] = []
         self.ran: list[str] = []
@@ -310,6 +312,9 @@ class FakePort:
         self._wait()
         self.pauses.append(seconds)
 
+    def spent(self) -> Usage:
+        return self.progress.usage
+
     def steer(self, text: str) -> bool:
         if self.closing:
             return False
@@ -390,6 +395,7 @@ def make(
         settings=settings or LoopSettings(),
         **setup,
     )
+    port.progress = made.progress
     return port, made
 
 

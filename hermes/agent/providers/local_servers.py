@@ -7,17 +7,21 @@ from failing with its own, better message.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from urllib.parse import urlsplit
 
 import orjson
+import trio
 
 from hermes.agent.providers.http_stream import HttpClient, HttpRequest, Timeouts
+from hermes.agent.providers.wire_format import Endpoint
 from hermes.errors import ProviderError
 from hermes.records import dataclass
 
 PROBE_SECONDS: Final = 5.0
+SMALL_WINDOW: Final = 64_000
 _MAX_LIST: Final = 8 * 1024 * 1024
 _LOCAL_NAMES: Final = ("localhost", "host.docker.internal", "host.containers.internal", "gateway.docker.internal")
 _LOCAL_ENDINGS: Final = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
@@ -38,6 +42,8 @@ class ServedModel:
     id: str
     context: int | None = None
     loaded: bool | None = None
+    warning: str = ""
+    """What the user should change about it."""
 
 
 def is_local_host(host: str) -> bool:
@@ -68,23 +74,83 @@ async def list_models(
     return tuple(model for model in models if model is not None)
 
 
-async def probe_window(client: HttpClient, base_url: str, model: str, *, seconds: float = PROBE_SECONDS) -> int | None:
-    """Ask a local server for the window of a model: LM Studio, then llama.cpp. None if neither answers."""
-    parts = urlsplit(base_url)
+async def probe(client: HttpClient, endpoint: Endpoint, model: str, *, seconds: float = PROBE_SECONDS) -> ServedModel:
+    """Ask a local server for the window of a model: LM Studio, llama.cpp, then Ollama; all in ``seconds``.
+
+    The window is None if none of them answers.
+    """
+    parts = urlsplit(endpoint.base_url)
     root = f"{parts.scheme}://{parts.netloc}"
-    for path, read in (("/api/v0/models", _lmstudio_window), ("/props", _llamacpp_window)):
-        try:
-            window = read(await _get(client, root + path, [], seconds), model)
-        except ProviderError:
-            continue
-        if window:
-            return window
-    return None
+    found = ServedModel(model)
+    with trio.move_on_after(seconds):
+        for path, read in (("/api/v0/models", _lmstudio_window), ("/props", _llamacpp_window)):
+            window = read(await _ask(client, root + path, seconds), model)
+            if window:
+                return ServedModel(model, window)
+        shown = await _ask(client, f"{root}/api/show", seconds, {"model": model})
+        if isinstance(shown, Mapping) and isinstance(shown.get("model_info"), Mapping):
+            found = ollama_model(model, shown, await _ask(client, f"{root}/api/ps", seconds), endpoint.extra_body)
+    return found
 
 
-async def _get(client: HttpClient, url: str, headers: list[tuple[str, str]], seconds: float) -> Any:
+def ollama_model(model: str, shown: Mapping[str, Any], running: Any, extra_body: Mapping[str, Any]) -> ServedModel:
+    """The window that Ollama really gives a model, which may be a small part of what the model could have.
+
+    ``shown`` and ``running`` are its answers to ``/api/show`` and ``/api/ps``.
+    """
+    able = next(
+        (value for key, value in shown["model_info"].items() if key.endswith(".context_length") and _is_size(value)),
+        None,
+    )
+    options = extra_body.get("options")
+    given = options.get("num_ctx") if isinstance(options, Mapping) else None
+    entries = running.get("models") if isinstance(running, Mapping) else None
+    loaded = [
+        entry.get("context_length")
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, Mapping) and model in (entry.get("name"), entry.get("model"))
+    ]
+    own = re.search(r"^num_ctx\s+(\d+)", str(shown.get("parameters") or ""), re.MULTILINE)
+    sizes = (given, *loaded, int(own[1]) if own else None)
+    window = next((size for size in sizes if _is_size(size)), None)
+    if window is not None and able is not None:
+        window = min(window, able)
+    warning = ""
+    if not _is_size(given) and (window is None or (window < (able or window + 1) and window < SMALL_WINDOW)):
+        size = "an unknown window, often 4096 tokens" if window is None else f"a window of {window} tokens"
+        possible = f" of the {able} it can have" if able else ""
+        warning = (
+            f"Ollama gives {model} {size}{possible}: what does not fit is cut off silently. Set extra_body "
+            "{options: {num_ctx: 65536}} for this provider, or OLLAMA_CONTEXT_LENGTH for the server."
+        )
+    return ServedModel(model, window or able, warning=warning)
+
+
+def _is_size(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+async def _ask(client: HttpClient, url: str, seconds: float, body: Mapping[str, Any] | None = None) -> Any:
+    """The answer, or None: a server that does not know the question is another kind of server."""
+    try:
+        return await _get(client, url, [], seconds, body)
+    except ProviderError:
+        return None
+
+
+async def _get(
+    client: HttpClient,
+    url: str,
+    headers: list[tuple[str, str]],
+    seconds: float,
+    body: Mapping[str, Any] | None = None,
+) -> Any:
     timeouts = Timeouts(connect=seconds, first_byte=seconds, idle=seconds, total=seconds)
-    response = await client.open(HttpRequest("GET", url, [("Accept", "application/json"), *headers]), timeouts)
+    headers = [("Accept", "application/json"), *headers]
+    request = HttpRequest("GET", url, headers)
+    if body is not None:
+        request = HttpRequest("POST", url, [*headers, ("Content-Type", "application/json")], orjson.dumps(body))
+    response = await client.open(request, timeouts)
     with response:
         data = await response.read(_MAX_LIST)
     if response.status != 200:

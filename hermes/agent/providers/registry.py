@@ -30,7 +30,7 @@ from hermes.agent.providers import menu
 from hermes.agent.providers.demo import DEMO_MODEL, DemoProvider, demo_model
 from hermes.agent.providers.http_provider import FORMATS, HttpProvider
 from hermes.agent.providers.http_stream import HttpClient
-from hermes.agent.providers.local_servers import ServedModel, is_local_url, list_models, probe_window
+from hermes.agent.providers.local_servers import ServedModel, is_local_url, list_models, probe
 from hermes.agent.providers.model_records import CustomProvider as CustomProvider
 from hermes.agent.providers.model_records import FallbackSpec as FallbackSpec
 from hermes.agent.providers.model_records import ModelSettings as ModelSettings
@@ -408,12 +408,14 @@ class Models:
                 served = await self._list(endpoint)
             except ProviderError:
                 return resolved
-            window = next((model.context for model in served if model.id == resolved.model), None)
-            if window is None:
-                window = await probe_window(self._client, endpoint.base_url, resolved.model)
-            self._lists[key] = (ServedModel(resolved.model, window),)
+            listed = next((model for model in served if model.id == resolved.model and model.context), None)
+            if listed is None:
+                listed = await probe(self._client, endpoint, resolved.model)
+            self._lists[key] = (listed,)
         known = next(iter(self._lists[key]), None)
-        return replace(resolved, context_length=known.context) if known is not None and known.context else resolved
+        if known is None:
+            return resolved
+        return replace(resolved, context_length=known.context or resolved.context_length, warning=known.warning)
 
     def _window_of(self, model: str, endpoint: Endpoint) -> int | None:
         custom = self._custom.get(slug(endpoint.name)) if endpoint.name.startswith("custom:") else None
