@@ -81,6 +81,7 @@ class PlainScreen:
         self._wants = wants
         self._ask: Ask | None = None
         self._at_start = True
+        self._prompted = self._reading = False
         self._is_terminal = sys.stdin.isatty()
         self._buffer = bytearray()
 
@@ -98,9 +99,13 @@ class PlainScreen:
         sys.stdout.write(text)
         sys.stdout.flush()
         self._at_start = text.endswith("\n")
+        self._prompted = False
 
     def refresh(self) -> None:
-        """There is no status line."""
+        """No status line; but at a terminal a prompt, once the turn has ended."""
+        if self._is_terminal and self._reading and self._ask is None and not (self.status.running or self._prompted):
+            self._put("> ")
+            self._prompted = True
 
     def prefill(self, text: str) -> None:
         self.write(text)
@@ -119,13 +124,14 @@ class PlainScreen:
             while True:
                 while not self._is_terminal and (wanted := self._wants()) is not None:
                     await wanted.wait()
-                if self._is_terminal and self._ask is None and not self.status.running:
-                    self._put("> ")
+                self._reading = True
+                self.refresh()
                 line = await self._line()
+                self._reading = self._prompted = False
                 if line is None:
                     self.on_input(Left())
                     return
-                self._at_start = self._is_terminal
+                self._at_start = self._at_start or self._is_terminal
                 self.on_input(Typed(line, self._ask))
                 # The session decides in its own task whether another line is wanted.
                 await trio.lowlevel.checkpoint()

@@ -25,9 +25,10 @@ from hermes.nurseries.containment import TaskPool
 from hermes.protocols.wire.jsonrpc import METHOD_NOT_FOUND
 
 AGAIN_WITHIN: Final = 2.0
-"""Seconds in which a second Ctrl-C at rest means: leave."""
+"""Seconds in which a second Ctrl-C means: leave."""
 SHOWN_ROWS: Final = 6
 ROW_CHARS: Final = 400
+STOPPED_CHARS: Final = 40
 BUSY_WORDS: Final[Mapping[str, str]] = {
     "queued": "queued: it runs after this turn",
     "steered": "handed to the running turn",
@@ -68,7 +69,7 @@ class ChatSession:
         self._idle.set()
         self._stopping = False
         self._leaving = False
-        self._warned_at = float("-inf")
+        self._pressed_at = float("-inf")
         screen.on_input = self._put
         peer.on_event = self._put
         peer.on_question = self._put
@@ -77,7 +78,8 @@ class ChatSession:
 
     def wants_input(self) -> trio.Event | None:
         """What to wait for before the next line of a script is read; None: it is wanted now."""
-        return None if self._idle.is_set() or self._questions else self._woken
+        asked = bool(self._questions) and not self._has_typed()
+        return None if self._idle.is_set() or asked else self._woken
 
     async def complete(self, text: str) -> list[tuple[str, str, str, int]]:
         """What may stand in place of the last word; for the editor."""
@@ -192,10 +194,14 @@ class ChatSession:
         if self.view.status.running:
             if self._idle.is_set():
                 self._idle = trio.Event()
-        elif not any(isinstance(item, Typed) for item in self._queue):
+        elif not self._has_typed():
             self._idle.set()
         self._woken.set()
         self._woken = trio.Event()
+
+    def _has_typed(self) -> bool:
+        """A line has been taken that nothing has been done about yet."""
+        return any(isinstance(item, Typed) for item in self._queue)
 
     # --- lines
 
@@ -268,14 +274,16 @@ class ChatSession:
     # --- stopping and leaving
 
     def _interrupt(self) -> None:
-        if self.view.status.running and not self._stopping:
+        now = trio.current_time()
+        again = now - self._pressed_at < AGAIN_WITHIN
+        self._pressed_at = now
+        if again or self._stopping:
+            self.leave()
+        elif self.view.status.running:
             self._stopping = True
             self.view.status.doing = "stopping"
             self._pool.start(self._stop, name="interrupt")
-        elif self._stopping or trio.current_time() - self._warned_at < AGAIN_WITHIN:
-            self.leave()
         else:
-            self._warned_at = trio.current_time()
             self.screen.write(self.style.dim("Press Ctrl-C again to leave."))
 
     async def _stop(self) -> None:
@@ -286,7 +294,7 @@ class ChatSession:
             return
         finally:
             self._stopping = False
-        stopped = ", ".join(f"{node.get('kind')} {node.get('name')}" for node in result.get("stopped") or ())
+        stopped = ", ".join(_node_words(node) for node in result.get("stopped") or ())
         words = "settled" if result.get("settled") else "stopping; not everything has ended yet"
         # Behind the events that came before this answer and are still in the queue.
         self._put(Event("status.update", self.session_id, {"text": f"{words}{f' ({stopped})' if stopped else ''}"}))
@@ -306,3 +314,9 @@ class ChatSession:
             await self._handle(item)
             self._note_idle()
         self.leave()
+
+
+def _node_words(node: Mapping[str, Any]) -> str:
+    """A stopped node for people: the name of a turn is only an id."""
+    kind = str(node.get("kind", "")).replace("_", " ")
+    return kind if kind == "turn" else f"{kind} {one_line(str(node.get('name', '')), STOPPED_CHARS)}"
