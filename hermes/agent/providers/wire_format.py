@@ -218,10 +218,13 @@ def replay_entry(issuer: str, items: Sequence[Any]) -> list[dict[str, Any]] | No
     return [{"issuer": issuer, "items": list(items)}] if items else None
 
 
+_INSIDE_A_CYCLE: Final = ("steer", "internal_notification")
+
+
 def active_cycle_start(rows: Sequence[Row]) -> int:
-    """Index behind the last user prompt: from there on the tool cycle is open. Steers do not end it."""
+    """Index behind the last user prompt: from there on the tool cycle is open. Steers and notices do not end it."""
     for index in range(len(rows) - 1, -1, -1):
-        if rows[index].role == "user" and rows[index].display_kind != "steer":
+        if rows[index].role == "user" and rows[index].display_kind not in _INSIDE_A_CYCLE:
             return index + 1
     return 0
 
