@@ -336,6 +336,38 @@ async def test_a_short_absence_loses_and_repeats_nothing(tmp_path: Path) -> None
         await ready.act(scene)
 
 
+async def test_two_pages_show_the_same_session(tmp_path: Path) -> None:
+    def scene(page: Page) -> None:
+        page.say("Speak slowly")
+        page.find(".answer.streaming", "Word after")
+        page.write("hello from the queue")
+        page.press(Keys.ALT, Keys.ENTER)
+        page.find(".queued", "hello from the queue")
+        other.open(ready.origin, key_of(ready.home))
+        other.click(".session", "Speak slowly")
+        other.find(".queued", "hello from the queue")
+        for each in (page, other):
+            each.find(".answer", "Good day to you.")
+            each.idle()
+            assert each.texts(".bubble") == ["Speak slowly", "hello from the queue"]
+            assert len(each.texts(".answer .prose")) == 2
+        other.say("Please clean up")
+        page.find(".bubble", "Please clean up")
+        page.find("[role=alertdialog]")
+        other.click(".dialog button", "Deny")
+        page.gone("[role=alertdialog]")
+        page.find(".tool.failed")
+
+    async with console(tmp_path) as ready:
+        second = browser(tmp_path / "other")
+        other = await trio.to_thread.run_sync(second.__enter__)
+        try:
+            await ready.act(scene)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(partial(second.__exit__, None, None, None))
+
+
 async def test_it_is_accessible_in_light_and_dark_and_on_a_phone(tmp_path: Path) -> None:
     axe = (files("axe_core_python") / "axe.min.js").read_text("utf-8") if _has_axe() else ""
     if not axe:

@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 from selenium import webdriver
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException, TimeoutException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -65,10 +65,11 @@ class Page:
         return None
 
     def _wait(self, look: Any, what: str) -> Any:
-        return WebDriverWait(self.driver, PATIENCE, 0.05, ignored_exceptions=LATE).until(
-            lambda _: look(),
-            f"{what} did not come; the page says:\n{self.driver.find_element(By.TAG_NAME, 'body').text}",
-        )
+        try:
+            return WebDriverWait(self.driver, PATIENCE, 0.05, ignored_exceptions=LATE).until(lambda _: look())
+        except TimeoutException:
+            page = self.driver.find_element(By.TAG_NAME, "body").text
+            raise AssertionError(f"{what} did not come; the page says:\n{page}") from None
 
     # --- doing
 

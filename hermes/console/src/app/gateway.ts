@@ -354,7 +354,12 @@ function turnStarted(next: Conversation): void {
   call<Snapshot>("session.activate", { session_id: next.id, omit_messages: true })
     .then((snapshot) => {
       const now = store.conversation.value;
-      if (now === null || now.id !== next.id || !snapshot.inflight) return;
+      if (now === null || now.id !== next.id) return;
+      if (!snapshot.inflight) {
+        // It is over already: its prompt stands in the history.
+        void load({ runtime: next.id, stored: next.key }).catch(() => undefined);
+        return;
+      }
       const queued = snapshot.queued ? [snapshot.queued.user] : [];
       store.conversation.value = { ...model.withPromptAt(now, position, snapshot.inflight), queued };
     })

@@ -62,7 +62,7 @@ function Body({ item }: { item: ToolItem }) {
           {args.map(([name, value]) => (
             <div key={name}>
               <dt>{name}</dt>
-              <dd>{typeof value === "string" ? value : JSON.stringify(value, null, 2)}</dd>
+              <Argument value={typeof value === "string" ? value : JSON.stringify(value, null, 2)} />
             </div>
           ))}
         </dl>
@@ -81,6 +81,12 @@ function Failure({ item }: { item: ToolItem }) {
   // The server's short form of a cancelled call: cause, and reason if there is one.
   const cancelled = /^cancelled \((\w+)(?:: (.*))?\)$/s.exec(text);
   return <p class="tool-summary">{cancelled ? stoppedText(cancelled[1], cancelled[2]) : text}</p>;
+}
+
+/** A long one scrolls, so the keyboard must be able to get there. */
+function Argument({ value }: { value: string }) {
+  const isLong = value.length > 400 || value.split("\n").length > 8;
+  return <dd tabIndex={isLong ? 0 : undefined}>{value}</dd>;
 }
 
 function Output({ label, text }: { label: string; text: string }) {
