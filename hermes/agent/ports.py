@@ -178,8 +178,9 @@ class ModelGateway(Protocol):
 
     def auxiliary(self, current: ResolvedModel) -> ResolvedModel: ...
 
-    def default_provider(self) -> str:
-        """The provider of a session that names none. Raises ``ProviderNotConfigured``."""
+    def default_provider(self, model: str | None = None) -> str:
+        """The provider of a session that names none, but perhaps a model. No network. Raises
+        ``ProviderNotConfigured``, ``InvalidValue``."""
         ...
 
     def has_credentials(self, provider: str) -> bool: ...

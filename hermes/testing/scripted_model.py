@@ -132,7 +132,7 @@ class ScriptedModel:
     def auxiliary(self, current: ResolvedModel) -> ResolvedModel:
         return current
 
-    def default_provider(self) -> str:
+    def default_provider(self, model: str | None = None) -> str:
         return self.name
 
     def has_credentials(self, provider: str) -> bool:

@@ -120,7 +120,7 @@ class OneModel:
     def auxiliary(self, current: ResolvedModel) -> ResolvedModel:
         return current
 
-    def default_provider(self) -> str:
+    def default_provider(self, model: str | None = None) -> str:
         return "custom"
 
     def has_credentials(self, provider: str) -> bool:

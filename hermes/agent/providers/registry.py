@@ -156,9 +156,10 @@ class Models:
 
     # --- what is configured ------------------------------------------------------------------------------------------
 
-    def default_provider(self) -> str:
-        """The provider of a session that names none. Raises ``ProviderNotConfigured``."""
-        return self.choose_provider(*self._configured_pair())
+    def default_provider(self, model: str | None = None) -> str:
+        """The provider of a session that names none, but perhaps a model. Raises ``ProviderNotConfigured``."""
+        own, provider = self._configured_pair()
+        return self.choose_provider(own or model, provider)
 
     def configured(self) -> bool:
         """A real provider is there; the demonstration does not count."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 from hermes.agent.model_catalog import check_served
-from hermes.errors import Draining
+from hermes.errors import Draining, InvalidValue, ProviderNotConfigured
 from hermes.nurseries.repeats import Repeats
 from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.services import Services
@@ -74,4 +75,8 @@ class GatewayServer:
 
     def check_model(self, model: str | None, provider: str | None) -> None:
         """The offline guard of §3.3. Raises ``ModelNotServed``."""
-        check_served(model, provider or self.settings.model.provider or None)
+        if model and not provider:
+            # Nobody to ask is no conflict: the session will say what is missing.
+            with contextlib.suppress(ProviderNotConfigured, InvalidValue):
+                provider = self.tree.services.models.default_provider(model)
+        check_served(model, provider or None)

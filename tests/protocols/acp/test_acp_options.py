@@ -16,7 +16,7 @@ from tests.support.core import OneModel, call, hang, make_services, say
 class NoModel(OneModel):
     """A gateway without any provider."""
 
-    def default_provider(self) -> str:
+    def default_provider(self, model: str | None = None) -> str:
         raise ProviderNotConfigured
 
 
