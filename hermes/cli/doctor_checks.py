@@ -139,6 +139,8 @@ def configuration(home: Path) -> tuple[LoadedSettings | None, list[Finding]]:
         loaded = load_settings(home=home)
     except InvalidValue as error:
         return None, [_wrong("configuration", error.message, f"correct {config_path(home)}")]
+    except OSError as error:
+        return None, [_wrong("configuration", f"cannot be read: {error}", "")]
     if loaded.warnings:
         return loaded, [_warning("configuration", text, "") for text in loaded.warnings]
     return loaded, [_ok("configuration", "valid" if config_path(home).exists() else "defaults (there is no file)")]

@@ -133,7 +133,7 @@ async def _child(options: Sequence[str]) -> AsyncIterator[Link]:
         try:
             yield _ChildLink(process, errors)
         finally:
-            await _end(process)
+            await _end(process)  # noqa: ASYNC102 (shielded and bounded inside)
 
 
 async def _end(process: trio.Process) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -94,15 +95,19 @@ def search(home: Path, query: str, limit: int, as_json: bool) -> None:
 def delete(home: Path, session_ids: tuple[str, ...], yes: bool) -> None:
     """Delete sessions for good. One whose turn is running is left alone."""
 
-    async def remove(store: SqliteStore) -> None:
-        found = [await _find(store, name) for name in session_ids]
-        for stored in found:
-            if not yes:
-                click.confirm(f"Delete {stored.key} ({stored.title or stored.preview[:PREVIEW]})?", abort=True)
-            await store.delete_session(stored.key)
-            click.echo(f"deleted {stored.key}")
+    async def find(store: SqliteStore) -> list[StoredSession]:
+        return [await _find(store, name) for name in session_ids]
 
-    _with_store(home, remove)
+    # Asked while the database is closed: a person may take all day.
+    for stored in _with_store(home, find):
+        if not yes:
+            click.confirm(f"Delete {stored.key} ({stored.title or stored.preview[:PREVIEW]})?", abort=True)
+        _with_store(home, partial(_delete, stored.key))
+        click.echo(f"deleted {stored.key}")
+
+
+async def _delete(key: str, store: SqliteStore) -> None:
+    await store.delete_session(key)
 
 
 @command.command("export")
