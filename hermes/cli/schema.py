@@ -1,4 +1,4 @@
-"""``hermes schema``: reference pages made from the code."""
+"""``hermes schema``: reference pages and machine-readable contracts, made from the code."""
 
 from __future__ import annotations
 
@@ -10,19 +10,35 @@ from types import MappingProxyType
 import click
 
 # Topic → module with ``markdown() -> str`` and ``schema() -> object``.
-TOPICS: Mapping[str, str] = MappingProxyType(
+PAGES: Mapping[str, str] = MappingProxyType(
     {
         "cli": "hermes.cli.command_reference",
         "config": "hermes.cli.config_reference",
         "openapi": "hermes.protocols.http.openapi",
     }
 )
+# Topic → module and function that gives the whole document.
+GATEWAY: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "openrpc": ("hermes.protocols.gateway.contract", "openrpc"),
+        "typescript": ("hermes.protocols.gateway.contract_typescript", "typescript"),
+        "json": ("hermes.protocols.gateway.contract", "json_schemas"),
+    }
+)
 
 
 @click.command("schema")
-@click.argument("topic", type=click.Choice(list(TOPICS)))
-@click.option("--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True)
-def command(topic: str, form: str) -> None:
-    """Print a reference page (markdown) or a JSON schema."""
-    source = import_module(TOPICS[topic])
-    click.echo(source.markdown() if form == "markdown" else json.dumps(source.schema(), indent=2), nl=form == "json")
+@click.argument("topic", type=click.Choice([*PAGES, *GATEWAY]))
+@click.option("--format", "form", type=click.Choice(["markdown", "json"]), help="Of a page; default: markdown.")
+def command(topic: str, form: str | None) -> None:
+    """Print a reference page, or the gateway's contract as OpenRPC, TypeScript or JSON Schemas."""
+    if topic in GATEWAY:
+        if form is not None:
+            raise click.UsageError(f"{topic} has a format of its own")
+        module, name = GATEWAY[topic]
+        document = getattr(import_module(module), name)()
+        click.echo(document if isinstance(document, str) else json.dumps(document, indent=2), nl=topic != "typescript")
+        return
+    source = import_module(PAGES[topic])
+    is_page = form != "json"
+    click.echo(source.markdown() if is_page else json.dumps(source.schema(), indent=2), nl=not is_page)

@@ -9,7 +9,8 @@ from typing import Any
 import trio
 
 from hermes.nurseries.server_tree import ServerTree
-from hermes.protocols.gateway.schemas import OpenResult
+from hermes.protocols.gateway.schemas_events import EVENTS
+from hermes.protocols.gateway.schemas_requests import SERVER_REQUEST_TABLE
 from hermes.protocols.gateway.server import GatewayServer
 from hermes.protocols.gateway.surface import WEBSOCKET_TABLE, serve_channel
 from tests.support.memory_channel import MemoryChannel
@@ -48,6 +49,7 @@ class GatewayHost:
                 while self.read < len(self.frames):
                     frame = self.frames[self.read]
                     self.read += 1
+                    check_frame(frame)
                     if wanted(frame):
                         return frame
                 await self.channel.heard(self.read + 1)
@@ -110,10 +112,27 @@ def check_result(method: str, result: Any) -> None:
     entry = WEBSOCKET_TABLE.find(method)
     assert entry is not None and entry.result is not None, f"{method} declares no result"
     entry.result.model_validate(result)
-    if issubclass(entry.result, OpenResult):
+    if entry.result.model_config.get("extra") == "allow":
         return
     declared = {field.alias or name for name, field in entry.result.model_fields.items()}
     assert set(result) <= declared, f"{method} answers undeclared keys: {set(result) - declared}"
+
+
+EVENT_PAYLOADS = {event.name: event.payload for event in EVENTS}
+REQUESTS = {request.name: request for request in SERVER_REQUEST_TABLE}
+
+
+def check_frame(frame: dict[str, Any]) -> None:
+    """Every event and every question keeps to its declared model too."""
+    params = frame.get("params", {})
+    if frame.get("method") == "event":
+        payload = EVENT_PAYLOADS[params["type"]]
+        if payload is None:
+            assert "payload" not in params
+        else:
+            payload.model_validate(params["payload"])
+    elif frame.get("method") in REQUESTS:
+        REQUESTS[frame["method"]].params.model_validate(params)
 
 
 def gateway_server(tree: ServerTree, *, legacy: bool = False) -> GatewayServer:

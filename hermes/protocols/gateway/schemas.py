@@ -11,6 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from hermes.protocols.gateway.schemas_shapes import (
+    InflightTurn,
+    PendingApproval,
+    QueuedPrompt,
+    SessionLiveInfo,
+    TodoState,
+    TranscriptMessage,
+    Usage,
+)
 from hermes.protocols.rpc.method_table import Result, StrictParams
 
 Json = Any
@@ -106,20 +115,20 @@ class SessionSnapshot(OpenResult):
     session_id: str
     session_key: str
     message_count: int
-    messages: list[dict[str, Json]]
+    messages: list[TranscriptMessage]
     messages_omitted: bool
-    info: dict[str, Json]
+    info: SessionLiveInfo
     running: bool
     turn_started_at: float | None
     started_at: float
     status: str
-    inflight: dict[str, Json] | None
+    inflight: InflightTurn | None
     open_requests: list[OpenRequestEntry]
     stored_session_id: str | None = None
     resumed: str | None = None
-    queued: dict[str, str] | None = None
-    pending_approval: dict[str, Json] | None = None
-    todo_state: dict[str, Json] | None = None
+    queued: QueuedPrompt | None = None
+    pending_approval: PendingApproval | None = None
+    todo_state: TodoState | None = None
     hydrating: bool | None = None
 
 
@@ -224,8 +233,8 @@ class SessionCreateResult(Result):
     session_id: str
     stored_session_id: str
     message_count: int
-    messages: list[dict[str, Json]]
-    info: dict[str, Json]
+    messages: list[TranscriptMessage]
+    info: SessionLiveInfo
 
 
 class SessionListParams(GatewayParams):
@@ -271,19 +280,15 @@ class SessionResumeParams(GatewayParams):
 
 class SessionHistoryResult(Result):
     count: int
-    messages: list[dict[str, Json]]
+    messages: list[TranscriptMessage]
 
 
 class SessionStatusResult(Result):
     output: str
 
 
-class SessionUsageResult(OpenResult):
-    model: str | None = None
-    input: int
-    output: int
-    total: int
-    calls: int
+class SessionUsageResult(Usage):
+    pass
 
 
 class SessionTitleParams(KeyedSessionParams):
@@ -378,7 +383,7 @@ class ApprovalReceivedResult(Result):
 
 
 class ApprovalPendingResult(Result):
-    approvals: list[dict[str, Json]]
+    approvals: list[PendingApproval]
 
 
 class ClarifyLockParams(KeyedParams):

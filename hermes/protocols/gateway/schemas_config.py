@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hermes.protocols.gateway.schemas import GatewayParams, KeyedParams, KeyedSessionParams, OpenResult, SessionParams
+from hermes.protocols.gateway.schemas_shapes import SessionLiveInfo
 from hermes.protocols.rpc.method_table import Result
 
 Json = Any
@@ -56,7 +57,7 @@ class ConfigSetResult(Result):
     cwd: str | None = None
     branch: str | None = None
     history_reset: bool | None = None
-    info: dict[str, Json] | None = None
+    info: SessionLiveInfo | None = None
 
 
 class ConfigShowResult(Result):
@@ -166,7 +167,7 @@ class ToolsConfigureResult(Result):
     missing_servers: list[str]
     reset: bool
     unknown: list[str]
-    info: dict[str, Json] | None = None
+    info: SessionLiveInfo | None = None
 
 
 class SkillsManageParams(GatewayParams):

@@ -14,6 +14,7 @@ from hermes.protocols.gateway.schemas import (
     Reason,
     SessionParams,
 )
+from hermes.protocols.gateway.schemas_shapes import SessionLiveInfo, TranscriptMessage, Usage
 from hermes.protocols.rpc.method_table import Result
 
 Json = Any
@@ -43,8 +44,8 @@ class SessionBranchResult(Result):
     title: str
     parent: str
     message_count: int
-    info: dict[str, Json]
-    messages: list[dict[str, Json]] | None = None
+    info: SessionLiveInfo
+    messages: list[TranscriptMessage] | None = None
     messages_omitted: bool | None = None
 
 
@@ -61,7 +62,7 @@ class SessionUndoResult(Result):
 
 class SessionUndoRewindResult(Result):
     message_count: int
-    messages: list[dict[str, Json]]
+    messages: list[TranscriptMessage]
     survivor_user_row_ids: list[int | None]
 
 
@@ -77,9 +78,9 @@ class SessionCompressResult(OpenResult):
     before_tokens: int | None = None
     after_tokens: int | None = None
     summary: dict[str, Json] | None = None
-    usage: dict[str, Json] | None = None
-    info: dict[str, Json] | None = None
-    messages: list[dict[str, Json]] | None = None
+    usage: Usage | None = None
+    info: SessionLiveInfo | None = None
+    messages: list[TranscriptMessage] | None = None
     compressed: bool | None = None
     lock_held: bool | None = None
     message: str | None = None
@@ -117,8 +118,8 @@ class SessionCwdSetParams(KeyedSessionParams):
     cwd: str
 
 
-class LiveInfoResult(OpenResult):
-    cwd: str
+class LiveInfoResult(SessionLiveInfo):
+    pass
 
 
 class SessionContextBreakdownResult(Result):

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hermes.protocols.gateway.schemas_events import EVENTS
 from hermes.protocols.gateway.surface import STDIO_TABLE, WEBSOCKET_TABLE
 
 PAGE = Path("docs/reference/gateway-methods.md")
@@ -56,6 +57,10 @@ def test_every_event_that_is_sent_has_a_row() -> None:
     assert len(sent) > 25
     missing = [name for name in sorted(sent) if f"`{name}`" not in page]
     assert missing == []
+    assert sent <= {event.name for event in EVENTS}, "an event without a model"
+    for event in EVENTS:
+        name = "subagent.*" if event.name.startswith("subagent.") else event.name
+        assert f"`{name}`" in page, event.name
 
 
 if __name__ == "__main__":
