@@ -103,11 +103,14 @@ export function fromSnapshot(snapshot: Snapshot, seq: number): Conversation {
 
 /** The turn that runs, as far as a snapshot tells it: for a history of events that does not reach back to its start. */
 export function withInflight(conversation: Conversation, inflight: Inflight): Conversation {
-  let next = withPrompt(conversation, inflight);
-  if (inflight.assistant) {
+  const last = conversation.items.findLast((item) => item.kind === "user" && isPrompt(item));
+  // A turn that has failed is still told of, but what was stored of it stands in the history.
+  const isStored = !inflight.streaming && last?.kind === "user" && last.text === inflight.user;
+  let next = isStored ? conversation : withPrompt(conversation, inflight);
+  if (inflight.assistant && !isStored) {
     next = add(next, { kind: "assistant", text: inflight.assistant, reasoning: "", streaming: inflight.streaming });
   }
-  for (const text of inflight.corrections ?? []) next = add(next, { kind: "user", text, images: [], note: "Steered" });
+  for (const text of isStored ? [] : (inflight.corrections ?? [])) next = add(next, { kind: "user", text, images: [], note: "Steered" });
   if (inflight.error) next = withNotice(next, "error", inflight.error);
   return next;
 }
