@@ -91,11 +91,12 @@ async def http_surface(
     store: Any = None,
     limits: ListenerLimits | None = None,
     key: str = KEY,
+    within: float = 30,
 ) -> AsyncIterator[Surface]:
-    """A running surface; everything is cancelled at the end of the block."""
+    """A running surface; everything is cancelled at the end of the block, which may take ``within`` seconds."""
     services, model = make_services(*replies, settings=settings, tools=tools, store=store)
     limits = limits or ListenerLimits()
-    with trio.fail_after(30):
+    with trio.fail_after(within):
         async with running_tree(services) as tree, trio.open_nursery() as nursery:
             listeners = await open_listeners("127.0.0.1", 0, limits)
             port = listening_port(listeners)

@@ -25,6 +25,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 MAX_BODY: Final = 10_000_000
 DRAIN: Final = 8 * 1024 * 1024
+MAX_DIGITS: Final = 18
 
 SECURITY_HEADERS: Final[Headers] = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -106,7 +107,7 @@ class BodyGuard:
             if name.lower() == b"content-length":
                 if not value.isdigit():
                     return self._bad_length
-                if int(value) > self._max_body:
+                if len(value) > MAX_DIGITS or int(value) > self._max_body:
                     return self._too_large
         return None
 

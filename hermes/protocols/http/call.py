@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from pydantic import BaseModel
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 TRUE_WORDS = frozenset({"true", "1", "yes", "on"})
 FALSE_WORDS = frozenset({"false", "0", "no", "off", ""})
 MAX_LABEL = 256
+MAX_DIGITS: Final = 18
+LARGEST: Final[int] = 10**18
 JSON_TYPE = "application/json"
 
 
@@ -224,6 +226,13 @@ def boolish(value: Any, *, default: bool = False) -> bool:
     if value is None:
         return default
     return bool(value)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that ASCII digits say; None for anything else. What no store can count to is its largest number."""
+    if not text.isascii() or not text.isdigit():
+        return None
+    return int(text) if len(text) <= MAX_DIGITS else LARGEST
 
 
 def header_text(text: str, limit: int = 200) -> str:

@@ -28,6 +28,11 @@ class Conversation:
     first_user_text: str = ""
 
 
+def is_system(role: Any) -> bool:
+    """Whatever a client sends as a role: what is no text is no system message."""
+    return isinstance(role, str) and role in SYSTEM_ROLES
+
+
 def content_of(value: Any, param: str, *, text_only: bool = False) -> Content:
     """A message's content. Raises ``HttpRefusal``; with ``text_only``, parts that are no text are skipped."""
     if value is None:
@@ -121,7 +126,7 @@ def chat_conversation(body: dict[str, Any], now: float) -> Conversation:
             raise HttpRefusal("invalid_request", "each message must be an object", param=f"messages[{index}]")
         role = message.get("role")
         param = f"messages[{index}].content"
-        if role in SYSTEM_ROLES:
+        if is_system(role):
             text = text_of(content_of(message.get("content"), param, text_only=True))
             if text:
                 system.append(text)
@@ -184,8 +189,8 @@ def _take_item(item: Any, param: str, system: list[str], rows: list[Row], now: f
         case _:
             pass
     role = item.get("role", "user")
-    content = content_of(item.get("content"), f"{param}.content", text_only=role in SYSTEM_ROLES)
-    if role in SYSTEM_ROLES:
+    content = content_of(item.get("content"), f"{param}.content", text_only=is_system(role))
+    if is_system(role):
         if text := text_of(content):
             system.append(text)
     else:

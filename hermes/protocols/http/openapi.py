@@ -64,7 +64,7 @@ def _operation(route: Route) -> dict[str, Any]:
     if not route.path.startswith("/docs") and not route.page:
         content["application/json"] = {"schema": _reference(route.answer or AnyObject)}
     if route.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {}
     if content:
         answer["content"] = content
     operation: dict[str, Any] = {
@@ -101,15 +101,15 @@ def _nullable(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     members = {key: _nullable(item) for key, item in value.items()}
+    if "exclusiveMinimum" in members:
+        members["minimum"] = members["exclusiveMinimum"]
+        members["exclusiveMinimum"] = True
+    if "const" in members:
+        members["enum"] = [members.pop("const")]
     choices = members.get("anyOf")
     if isinstance(choices, list) and {"type": "null"} in choices:
         rest = [choice for choice in choices if choice != {"type": "null"}]
         del members["anyOf"]
         members["nullable"] = True
         members |= rest[0] if len(rest) == 1 and "$ref" not in rest[0] else {"anyOf": rest}
-    if "exclusiveMinimum" in members:
-        members["minimum"] = members["exclusiveMinimum"]
-        members["exclusiveMinimum"] = True
-    if "const" in members:
-        members["enum"] = [members.pop("const")]
     return members

@@ -12,7 +12,7 @@ from hermes.nurseries.run import Run, RunRequest
 from hermes.nurseries.turn_feed import TurnFeed
 from hermes.outcomes import Cancelled, CancelReason, Cause, Failed, TurnRecord
 from hermes.protocols.error_table import HttpRefusal
-from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply
+from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply, whole_number
 from hermes.protocols.http.chat_completions import (
     RATE_CLASSES,
     claim_or_find,
@@ -420,7 +420,7 @@ async def list_input_items(call: Call) -> Reply:
         ids = [item["id"] for item in items]
         items = items[ids.index(after) + 1 :] if after in ids else items
     text = call.query.get("limit", "20")
-    limit = min(100, max(1, int(text))) if text.isdigit() else 20
+    limit = min(100, max(1, whole_number(text) or 20))
     page = items[:limit]
     return json_reply(
         {

@@ -17,7 +17,7 @@ from hermes.nurseries.run import Run, RunFrame, RunRequest
 from hermes.nurseries.runs import RunEvents
 from hermes.outcomes import CancelReason, Cause, RunStatus
 from hermes.protocols.error_table import HttpRefusal
-from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply
+from hermes.protocols.http.call import LARGEST, Api, Call, Reply, boolish, json_reply
 from hermes.protocols.http.content import Conversation, explicit_history, input_conversation
 from hermes.protocols.http.response_records import load_response
 from hermes.protocols.http.run_wire import CHOICE_WORDS
@@ -198,7 +198,8 @@ def _cursor(call: Call) -> int | None:
     for text in (call.headers.get("last-event-id"), call.query.get("after"), call.query.get("last_seq")):
         if text is not None:
             try:
-                return max(-1, int(text.strip()))
+                number = int(text.strip())
+                return min(LARGEST, max(-1, number))
             except ValueError:
                 return None
     return None

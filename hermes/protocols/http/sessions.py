@@ -10,8 +10,15 @@ from hermes.errors import InvalidValue, ModelNotServed, ProviderNotConfigured, S
 from hermes.messages import ImagePart, Row, TextPart
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.error_table import HttpRefusal
-from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply
-from hermes.protocols.http.turns import SOURCE, SYSTEM_MESSAGE, check_owner, check_session_id, model_options
+from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply, whole_number
+from hermes.protocols.http.turns import (
+    SOURCE,
+    SYSTEM_MESSAGE,
+    check_owner,
+    check_session_id,
+    model_options,
+    text_member,
+)
 
 DEFAULT_LIMIT: Final = 50
 MAX_LIMIT: Final = 200
@@ -104,9 +111,9 @@ async def list_sessions(call: Call) -> Reply:
 
 def _bounded(text: str | None, default: int, most: int) -> int:
     """A number of the query; what is no number or negative counts as not given."""
-    if text is None or not text.isdigit():
+    number = None if text is None else whole_number(text)
+    if number is None:
         return default
-    number = int(text)
     return min(number, most) if number or default == 0 else default
 
 
@@ -120,7 +127,8 @@ async def create_session(call: Call) -> Reply:
         raise HttpRefusal("invalid_system_prompt", "system_prompt must be text", param="system_prompt")
     title = _title(body.get("title"))
     config: dict[str, Any] = dict(model_options(body))
-    model, provider = body.get("model", body.get("model_id")), body.get("provider", body.get("provider_id"))
+    model = text_member(body, "model") or text_member(body, "model_id")
+    provider = text_member(body, "provider") or text_member(body, "provider_id")
     locked = boolish(body.get("require_model_lock"))
     if model is not None or locked:
         model, provider = await _lockable(api, model, provider)
@@ -233,9 +241,10 @@ async def list_messages(call: Call) -> Reply:
 
 
 def _strict(text: str, name: str, most: int) -> int:
-    if not text.isdigit():
+    number = whole_number(text)
+    if number is None:
         raise HttpRefusal("invalid_pagination", f"{name} must be a whole number, 0 or more", param=name)
-    return min(int(text), most)
+    return min(number, most)
 
 
 def message_object(key: str, row: Row) -> dict[str, Any]:

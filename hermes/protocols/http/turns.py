@@ -136,7 +136,8 @@ async def remember_session_key(api: Api, principal: str, key: str | None, sessio
 # --- model choice ----------------------------------------------------------------------------------------------------
 
 
-def _text_member(body: Mapping[str, Any], name: str) -> str | None:
+def text_member(body: Mapping[str, Any], name: str) -> str | None:
+    """A member that is text, without blanks around it; None if it is not there or empty. Raises ``HttpRefusal``."""
     value = body.get(name)
     if value is None or value == "":
         return None
@@ -154,7 +155,7 @@ async def choose_model(
     they were built with. Raises ``HttpRefusal`` and ``ModelNotServed``.
     """
     api = call.api
-    model, provider = _text_member(body, "model"), _text_member(body, "provider")
+    model, provider = text_member(body, "model"), text_member(body, "provider")
     requested = {"provider": provider or "", "model": model or ""}
     shown = model or api.model_id
     source = "global"

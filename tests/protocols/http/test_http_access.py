@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
 import pytest
+import trio
 
 from hermes.protocols.http.routes import ROUTES
 from hermes.settings import Settings
@@ -177,7 +179,7 @@ async def test_security_headers_are_on_every_answer() -> None:
         ("GET", "/nowhere", 404, "not_found"),
         ("GET", "/v1/models/", 404, "not_found"),
         ("GET", "/chat/completions", 404, "not_found"),
-        ("GET", "/v1/runs", 405, "method_not_allowed"),
+        ("DELETE", "/v1/runs", 405, "method_not_allowed"),
         ("PUT", "/v1/models", 405, "method_not_allowed"),
         ("POST", "/v1/embeddings", 404, "endpoint_not_supported"),
         ("GET", "/v1/models/gpt-99", 404, "model_not_found"),
@@ -272,3 +274,33 @@ async def test_a_ticket_for_the_gateways_socket_is_minted_with_the_key_only() ->
         assert (await surface.post("/api/auth/ws-ticket")).json() == {"ticket": "t-1", "ttl_seconds": 30}
         refused = await surface.client.post("/api/auth/ws-ticket", headers={"Authorization": ""})
         assert refused.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/v1/chat/completions", {"messages": [{"role": {}, "content": "hi"}]}, 400),
+        ("POST", "/v1/responses", {"input": [{"role": [], "content": "hi"}]}, 200),
+        ("POST", "/api/sessions", {"provider": {}}, 400),
+        ("POST", "/api/sessions", {"model": [1]}, 400),
+        ("GET", "/api/sessions?limit=\u00b2&offset=" + "9" * 5000, None, 200),
+        ("GET", "/api/sessions/s/messages?limit=\u00b2", None, 400),
+        ("GET", "/v1/runs/none/events?after=" + "9" * 4000, None, 404),
+    ],
+)
+async def test_values_of_a_strange_kind_are_refused_or_ignored(method: str, path: str, body: Any, status: int) -> None:
+    async with http_surface(say("x")) as surface:
+        await surface.post("/api/sessions", {"id": "s"})
+        answer = await surface.client.request(method, path, content=None if body is None else json.dumps(body))
+        assert answer.status_code == status, answer.text
+
+
+async def test_a_length_that_no_number_holds_is_too_large() -> None:
+    async with http_surface() as surface:
+        stream = await trio.open_tcp_stream("127.0.0.1", surface.port)
+        head = f"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: "
+        await stream.send_all(head.encode() + b"9" * 20 + b"\r\n\r\n")
+        with trio.move_on_after(0.2):
+            await stream.send_eof()
+        assert b" 413 " in await read_until(stream, b"\r\n")
+        await stream.aclose()
