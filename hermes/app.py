@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes.config import LoadedSettings, child_environment
+from hermes.early_end import end_at_once_on_signals
 from hermes.launch import AcpOptions, GatewayOptions, ServeOptions
 from hermes.protocols.channels.descriptors import claim_stdio
 from hermes.protocols.gateway.ready import greet_early
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def run_gateway(loaded: LoadedSettings, options: GatewayOptions) -> int:
     """Serve gateway JSON-RPC on standard input and output."""
+    end_at_once_on_signals()
     claimed = claim_stdio()
     epoch = greet_early(claimed.output)
     import trio
@@ -35,6 +37,7 @@ def run_gateway(loaded: LoadedSettings, options: GatewayOptions) -> int:
 
 def run_acp(loaded: LoadedSettings, options: AcpOptions) -> int:
     """Serve the Agent Client Protocol on standard input and output."""
+    end_at_once_on_signals()
     claimed = claim_stdio()
     import trio
 
@@ -53,6 +56,7 @@ def run_acp(loaded: LoadedSettings, options: AcpOptions) -> int:
 
 def run_serve(loaded: LoadedSettings, options: ServeOptions) -> int:
     """Serve HTTP, SSE and WebSocket on one port."""
+    end_at_once_on_signals()
     import trio
 
     from hermes.serve import serve

@@ -56,7 +56,7 @@ async def test_a_twenty_megabyte_prompt_is_taken_or_refused_and_the_connection_l
         async with server_process(tmp_path / "home", "gateway") as server:
             session = await server.call("session.create", {"cwd": str(tmp_path)})
             response = await server.request("session.title", {"session_id": session["session_id"], "title": "x" * LONG})
-            assert "error" in response
+            assert "error" in response or len(response["result"]["title"]) <= 100
             assert await server.call("ping") == {"pong": True}
 
 

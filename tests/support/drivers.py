@@ -121,8 +121,12 @@ class StdioGateway(GatewayDriver):
         await self.server.send(frame)
 
     async def pump(self) -> None:
-        while True:
-            self.keep(await self.server.next_frame())
+        at = 0
+        while not (self.server.output_ended and at == len(self.server.frames)):
+            await self.server.wait_for_output(lambda: len(self.server.frames) > at)
+            for frame in self.server.frames[at:]:
+                self.keep(frame)
+            at = len(self.server.frames)
 
 
 class SocketGateway(GatewayDriver):

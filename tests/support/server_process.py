@@ -60,6 +60,11 @@ class ServerProcess:
                 raise AssertionError(f"the output ended before {what}; stderr:\n{self.stderr[-4000:]}")
             await self._changed.wait()
 
+    async def wait_for_output(self, condition: Callable[[], bool]) -> None:
+        """Wait until it holds or nothing more can come."""
+        while not condition() and not self.output_ended:
+            await self._changed.wait()
+
     async def next_frame(self) -> Frame:
         """The next frame that no call of this method has returned yet."""
         await self.wait_until(lambda: len(self.frames) > self._taken, "another frame")
