@@ -344,6 +344,8 @@ class DisplaySettings(Area):
     mouse: Annotated[str, BeforeValidator(_switch_word)] = setting("all", "Mouse reporting.")
     focus: bool = setting(False, "Hide tool progress.")
     battery: bool = setting(False, "Battery in the status line.")
+    timestamps: bool = setting(False, "Times beside messages.")
+    footer: bool = setting(True, "A line with model and usage below answers.")
     details_mode: str = setting("collapsed", "Details of a turn.")
     details: Mapping[str, str] = setting({}, "Details by part: thinking, tools, subagents, activity.")
     thinking_mode: str = setting("collapsed", "Reasoning in the transcript.")

@@ -48,7 +48,10 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("resume", "Session", "Resume a stored session", "[name]", host=True),
     Command("sessions", "Session", "Browse stored sessions", host=True),
     Command("history", "Session", "Show the conversation"),
-    Command("save", "Session", "Write the conversation to a file", "json|md [redact]", subcommands=("json", "md")),
+    Command(
+        "save", "Session", "Write the conversation to a file", "json|md|html [file] [redact]",
+        subcommands=("json", "md", "html"),
+    ),
     Command("title", "Session", "Show or set the title", "[name]", ("rename",)),
     Command("branch", "Session", "Continue in a copy of this session", "[name]", ("fork",)),
     Command(
@@ -61,8 +64,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("stop", "Session", "Stop the running turn and the background processes"),
     Command("steer", "Session", "Say something to the running turn", "text", ("s",)),
     Command(
-        "queue", "Session", "Queue a prompt for the next turn", "prompt|list|rm N|clear", ("q",),
-        ("list", "rm", "clear"),
+        "queue", "Session", "Queue a prompt for the next turn", "prompt|list|edit N text|rm N|move A B|clear", ("q",),
+        ("list", "edit", "rm", "move", "clear"),
     ),
     Command(
         "busy", "Configuration", "What a prompt does while a turn runs", "queue|steer|interrupt|status",
@@ -79,6 +82,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("whoami", "Info", "Who this server works for"),
     Command("version", "Info", "Version of the server", aliases=("v",)),
     Command("debug", "Info", "The live tree of this session"),
+    Command("insights", "Info", "Sessions and messages of the last days", "[days]"),
     Command("diff", "Info", "Changes in the working directory", "[staged|--stat]", subcommands=("staged", "--stat")),
     Command("models", "Info", "Models that can be used"),
     Command(
@@ -104,8 +108,13 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("skin", "Configuration", "Colours", "[name]"),
     Command("battery", "Configuration", "Battery in the status line", "[on|off]"),
     Command("mouse", "Configuration", "Mouse reporting", "[all|off]"),
+    Command("timestamps", "Configuration", "Times beside messages", "[on|off]", ("ts",), ("on", "off")),
+    Command("footer", "Configuration", "A line below answers", "[on|off]", subcommands=("on", "off")),
     Command("density", "Configuration", "Compact view", "[on|off]"),
-    Command("tools", "Tools", "List the tools"),
+    Command(
+        "tools", "Tools", "List the tools; switch toolsets on or off", "[enable|disable name]",
+        subcommands=("enable", "disable"),
+    ),
     Command("toolsets", "Tools", "List the toolsets"),
     Command("skills", "Tools", "List the skills", "[list|inspect name]", subcommands=("list", "inspect")),
     Command("memory", "Tools", "Show the notes"),

@@ -8,13 +8,14 @@ text to print, a prompt to submit, text for the editor, another command. Command
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hermes.agent.commands import PROMPTS, Command, find_command, help_text, prompt_for, resolve_command
 from hermes.agent.history import last_prompt
 from hermes.agent.stored_views import clean_title
 from hermes.errors import (
+    CommandFailed,
     CommandNotFound,
     EmptyText,
     InvalidParams,
@@ -27,9 +28,12 @@ from hermes.messages import Prompt
 from hermes.nurseries import command_views as views
 from hermes.nurseries import session_history, session_skills
 from hermes.nurseries.background import start_background, start_btw
-from hermes.nurseries.host_config import KeyRequest, read_key, set_key
+from hermes.nurseries.host_config import KeyRequest, change, read_key, set_key
+from hermes.nurseries.host_processes import run_own
 from hermes.nurseries.model_choice import picker, switch
 from hermes.nurseries.pinned import forget_tools
+from hermes.nurseries.session_export import export, read_export
+from hermes.nurseries.session_ready import session_tool_set
 from hermes.nurseries.turn_slot import BusyPolicy
 from hermes.outcomes import CancelReason, Cause
 
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from hermes.nurseries.server_tree import ServerTree
     from hermes.nurseries.session import Session
 
+INSIGHT_SESSIONS: Final = 10_000
 Kind = Literal["exec", "alias", "plugin", "send", "skill", "prefill"]
 
 
@@ -85,7 +90,7 @@ async def run_command(tree: ServerTree, session: Session, name: str, arg: str) -
     quick = session.services.settings().quick_commands
     spec = quick.get(name) or quick.get(name.lower())
     if spec is not None:
-        return quick_command(spec, arg)
+        return await quick_command(session, spec, arg)
     skill = session_skills.find(await session_skills.list_skills(session.services, session.memory.cwd), name)
     if skill is not None:
         made = await session_skills.as_command(skill, arg)
@@ -94,13 +99,19 @@ async def run_command(tree: ServerTree, session: Session, name: str, arg: str) -
     raise CommandNotFound
 
 
-def quick_command(spec: Mapping[str, Any], arg: str) -> CommandResult:
-    """The user's own command: a prompt to send, or another command it stands for."""
+async def quick_command(session: Session, spec: Mapping[str, Any], arg: str) -> CommandResult:
+    """The user's own command: a shell command to run, a prompt to send, or another command it stands for."""
+    if spec.get("command"):
+        ended = await run_own(session.services, str(spec["command"]), session.memory.cwd)
+        if ended.timed_out or ended.code != 0:
+            why = "took too long and was ended" if ended.timed_out else f"ended with code {ended.code}"
+            raise CommandFailed(f"the quick command {why}: {ended.output[-500:].strip()}".rstrip(": "))
+        return printed(ended.output.rstrip())
     if spec.get("target") or spec.get("alias"):
         return CommandResult("alias", target=f"{spec.get('target') or spec['alias']} {arg}".strip())
     text = str(spec.get("prompt") or spec.get("message") or "")
     if not text:
-        raise InvalidValue("this quick command has neither a prompt nor a target")
+        raise InvalidValue("this quick command has neither a command, a prompt nor a target")
     return CommandResult("send", message=f"{text} {arg}".strip())
 
 
@@ -121,7 +132,7 @@ async def _title(run: Run) -> CommandResult:
 
 
 async def _save(run: Run) -> CommandResult:
-    return printed(f"saved to {await session_history.save(run.session)}")
+    return printed(f"saved to {await export(run.session, read_export(run.arg))}")
 
 
 async def _branch(run: Run) -> CommandResult:
@@ -186,10 +197,27 @@ async def _queue(run: Run) -> CommandResult:
                 raise InvalidParams(f"there are {len(queued)} queued prompts")
             run.session.slot.drop(queued[number - 1])
             return printed("dropped")
+        case "edit" | "move" if rest.partition(" ")[0].isdecimal():
+            return _change_queue(run, word, rest)
     if not run.session.slot.taken:
         return CommandResult("send", message=run.arg)
     run.session.submit_nowait(Prompt(run.arg, source="gateway"), policy=BusyPolicy.QUEUE)
     return printed("queued for the next turn")
+
+
+def _change_queue(run: Run, word: str, rest: str) -> CommandResult:
+    queued = run.session.slot.queued
+    first, _, second = rest.partition(" ")
+    numbers = [int(first), int(second) if word == "move" and second.isdecimal() else 1]
+    if not all(1 <= number <= len(queued) for number in numbers):
+        raise InvalidParams(f"there are {len(queued)} queued prompts")
+    if not second.strip():
+        raise InvalidParams("usage: /queue edit N text, or /queue move A B")
+    if word == "edit":
+        queued[numbers[0] - 1].prompt = replace(queued[numbers[0] - 1].prompt, content=second.strip())
+        return printed("changed")
+    run.session.slot.move(queued[numbers[0] - 1], numbers[1] - 1)
+    return printed("moved")
 
 
 async def _bg(run: Run) -> CommandResult:
@@ -282,6 +310,39 @@ async def _reload_mcp(run: Run) -> CommandResult:
     return printed(f"MCP servers reloaded ({done.revision or 'none'})")
 
 
+async def _tools(run: Run) -> CommandResult:
+    word, _, rest = run.arg.partition(" ")
+    if word not in ("enable", "disable"):
+        return printed(views.tools_text(run.session))
+    services, names = run.session.services, rest.split()
+    if not names:
+        raise InvalidParams("usage: /tools enable|disable name…")
+    disabled = list(services.settings().agent.disabled_toolsets)
+    unknown = set(names) - set(views.toolsets(run.session)) - set(disabled)
+    if unknown:
+        raise InvalidValue(f"there is no toolset {', '.join(sorted(unknown))}")
+    kept = [name for name in disabled if name not in names]
+    await change(services, "agent.disabled_toolsets", kept if word == "enable" else [*kept, *names])
+    return printed(f"{word}d: {', '.join(names)}; sessions take it up with their next turn", "session")
+
+
+async def _plugins(run: Run) -> CommandResult:
+    tools = session_tool_set(run.session)
+    found = [tools.find(name) for name in tools.names()]
+    ours = {"shell", "files", "planning", "clarify", "delegation", "memory", "skills", "client"}
+    names = sorted({tool.flags.toolset for tool in found if tool is not None} - ours)
+    return printed("\n".join(name for name in names if not name.startswith("mcp")) or "no plug-ins are installed")
+
+
+async def _insights(run: Run) -> CommandResult:
+    days = int(run.arg) if run.arg.isdecimal() and int(run.arg) > 0 else 30
+    since = run.session.services.clock() - days * 86_400
+    stored = await run.session.services.store.list_sessions(limit=INSIGHT_SESSIONS)
+    recent = [one for one in stored if one.last_activity_at >= since]
+    messages = sum(one.message_count for one in recent)
+    return printed(f"{days} days: {len(recent)} sessions, {messages} messages")
+
+
 async def _rollback(run: Run) -> CommandResult:
     return printed("file checkpoints are not kept by this server; use version control")
 
@@ -344,11 +405,14 @@ HANDLERS: Mapping[str, Handler] = {
     "battery": _switched("battery"),
     "mouse": _setting("mouse"),
     "density": _setting("density"),
-    "tools": _view(lambda run: views.tools_text(run.session)),
+    "tools": _tools,
     "toolsets": _view(lambda run: views.toolsets_text(run.session)),
     "skills": _skills,
     "memory": _memory,
-    "plugins": _view(lambda run: "plug-ins are listed with plugins.list"),
+    "plugins": _plugins,
+    "insights": _insights,
+    "timestamps": _switched("timestamps"),
+    "footer": _switched("footer"),
     "reload": _reload,
     "reload-mcp": _reload_mcp,
     "reload-skills": _skills,

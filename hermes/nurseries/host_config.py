@@ -48,6 +48,8 @@ PLAIN: Final[Mapping[str, str]] = {
 }
 SWITCHES: Final[Mapping[str, str]] = {
     "battery": "display.battery",
+    "timestamps": "display.timestamps",
+    "footer": "display.footer",
     "display.message_reactions": "display.message_reactions",
     "display.in_app_tips": "display.in_app_tips",
     "display.in_app_tours": "display.in_app_tours",

@@ -82,6 +82,12 @@ async def run_shell(services: Services, command: str, cwd: str) -> Ended:
     return await _run(services, ("/bin/sh", "-c", command), environment, cwd, SHELL_SECONDS, SHELL_BYTES)
 
 
+async def run_own(services: Services, command: str, cwd: str) -> Ended:
+    """Run a shell command that the user's own configuration holds. Raises ``CommandFailed``."""
+    environment = child_environment(services.settings())
+    return await _run(services, ("/bin/sh", "-c", command), environment, cwd, SHELL_SECONDS, SHELL_BYTES)
+
+
 async def _run(
     services: Services, argv: tuple[str, ...], env: Mapping[str, str], cwd: str, seconds: float, limit: int
 ) -> Ended:

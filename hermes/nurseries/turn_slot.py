@@ -136,6 +136,11 @@ class TurnSlot:
         settle_dropped(submission)
         return True
 
+    def move(self, submission: Submission, position: int) -> None:
+        """Put one waiting prompt at another place of the queue."""
+        self._queue.remove(submission)
+        self._queue.insert(position, submission)
+
     def drop_all(self, *, keep_notices: bool = False) -> list[Submission]:
         """Empty the queue; the prompts leave no stored row (decisions, "dropped queued prompts").
 

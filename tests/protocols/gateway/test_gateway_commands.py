@@ -17,7 +17,7 @@ from hermes.nurseries.mcp_config import McpServerConfig
 from hermes.nurseries.mcp_servers import McpServers
 from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.services import Services
-from tests.support.core import ScriptedModel, make_services, running_tree, say
+from tests.support.core import ScriptedModel, hang, make_services, running_tree, say
 from tests.support.gateway_host import GatewayHost, Refusal, connected
 
 PNG = base64.b64encode(
@@ -228,17 +228,24 @@ async def test_skills_and_quick_commands_are_commands_too(tmp_path: Path) -> Non
     (skill / "SKILL.md").write_text("---\nname: Tidy Up\ndescription: Cleans.\n---\nSweep everything.\n")
     (tmp_path / "config.yaml").write_text(
         "quick_commands:\n  hi:\n    prompt: Say hello to\n  go:\n    alias: /status\n"
+        "  where:\n    type: exec\n    command: pwd\n  broken:\n    command: echo sorry; exit 3\n"
     )
     services, _ = configured(tmp_path)
     async with running_tree(services) as tree, connected(tree) as host:
         session_id = await _talked(host)
         run = {"session_id": session_id}
+        await host.call("session.cwd.set", cwd=str(tmp_path), **run)
         called = await host.call("command.dispatch", command="/tidy-up the desk", **run)
         assert (called["type"], called["name"], called["display"]) == ("skill", "Tidy Up", "/tidy-up the desk")
         assert "Sweep everything." in called["message"] and "the desk" in called["message"]
         quick = await host.call("command.dispatch", command="/hi Bob", **run)
         assert quick == {"type": "send", "message": "Say hello to Bob"}
         assert (await host.call("command.dispatch", command="/go", **run))["target"] == "/status"
+        where = await host.call("command.dispatch", command="/where", **run)
+        assert where == {"type": "exec", "output": str(tmp_path)}
+        with pytest.raises(Refusal) as failed:
+            await host.call("command.dispatch", command="/broken", **run)
+        assert failed.value.code == 4018 and "code 3: sorry" in failed.value.message
         with pytest.raises(Refusal) as skill_refused:
             await host.call("slash.exec", command="/tidy-up", **run)
         assert skill_refused.value.code == 4018
@@ -307,3 +314,59 @@ async def test_a_configured_mcp_server_can_be_tried(tmp_path: Path) -> None:
             await host.call("mcp.servers.test", name="nonsense")
         assert unknown.value.code == 4064
         nursery.cancel_scope.cancel()
+
+
+async def test_the_conversation_is_saved_as_people_read_it(tmp_path: Path) -> None:
+    services, _ = make_services(say("a <b> & sk-ant-api03-" + "x" * 40), home=tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = await _talked(host, "first", cwd=str(tmp_path))
+
+        async def saved(arg: str) -> Path:
+            done = await host.call("slash.exec", session_id=session_id, command=f"/save {arg}")
+            return Path(done["output"].removeprefix("saved to "))
+
+        assert json.loads((await saved("")).read_text())["messages"][0] == {"role": "user", "text": "first"}
+        assert "## User\n\nfirst\n" in (await saved("md notes.md")).read_text()
+        page = await saved("talk.html redact")
+        assert page == tmp_path / "talk.html"
+        assert "a &lt;b&gt; &amp;" in page.read_text() and "xxxxxxxxxxxxxxxxxxxx" not in page.read_text()
+        with pytest.raises(Refusal):
+            await saved("pdf")
+
+
+async def test_the_queue_can_be_read_changed_and_cleared(autojump_clock: Any) -> None:
+    services, _ = make_services(hang())
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = await _talked(host)
+
+        async def queue(arg: str) -> str:
+            done = await host.call("slash.exec", session_id=session_id, command=f"/queue {arg}")
+            return str(done["output"])
+
+        await host.call("prompt.submit", session_id=session_id, text="go")
+        await host.event("message.start")
+        for text in ("one", "two", "three"):
+            assert await queue(text) == "queued for the next turn"
+        await queue("move 3 1")
+        await queue("edit 2 uno")
+        assert [line.split(" ", 1)[1] for line in (await queue("list")).splitlines()] == ["three", "uno", "two"]
+        snapshot = await host.call("session.activate", session_id=session_id)
+        assert snapshot["queued"] == {"user": "three"}
+        await queue("rm 1")
+        assert "2 prompts dropped" in await queue("clear")
+        assert await queue("list") == "the queue is empty"
+        with pytest.raises(Refusal):
+            await queue("edit 1 text")
+
+
+async def test_toolsets_are_switched_by_command(tmp_path: Path) -> None:
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        run = {"session_id": await _talked(host)}
+        await host.event("session.info")
+        names = [row["name"] for row in (await host.call("toolsets.list", **run))["toolsets"]]
+        done = await host.call("slash.exec", command=f"/tools disable {names[0]}", **run)
+        assert done["output"].startswith(f"disabled: {names[0]}")
+        assert list(services.settings().agent.disabled_toolsets) == [names[0]]
+        await host.call("slash.exec", command=f"/tools enable {names[0]}", **run)
+        assert list(services.settings().agent.disabled_toolsets) == []
