@@ -155,9 +155,18 @@ async def completes(terminal: Terminal) -> None:
 
 async def leaves(terminal: Terminal) -> None:
     await until(terminal, lambda screen: input_line(screen) == ">", "an empty line")
-    await terminal.key("C-c")
-    await shows(terminal, "Press Ctrl-C again to leave.")
-    await terminal.key("C-c")
+    await line(terminal, "/quit")
+
+
+async def test_ctrl_c_at_rest_asks_for_another_one(tmp_path: Path) -> None:
+    async with FakeProvider(script(tmp_path)) as provider:
+        async with chat(pty_terminal, tmp_path, provider=provider) as terminal:
+            await shows(terminal, "ready")
+            await terminal.key("C-c")
+            await shows(terminal, "Press Ctrl-C again to leave.")
+            await terminal.key("C-c")
+            assert await terminal.exit_code() == 0
+            assert "takes this session up again" not in await terminal.screen()
 
 
 async def test_ctrl_c_twice_during_a_turn_leaves_and_nothing_stays(tmp_path: Path) -> None:
