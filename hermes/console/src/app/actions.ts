@@ -199,7 +199,10 @@ function rewindAccepted(open: model.Conversation, item: UserItem, text: string, 
   if (now === null || now.id !== open.id) return;
   if (wasRunning) now = model.add(model.rewound(now, item.id, undefined), { kind: "user", text, images: [] });
   const survivors: (number | null)[] = result.survivor_user_row_ids ?? [];
-  const position = now.items.findIndex((one) => one.kind === "user" && one.text === text && one.rowId === undefined);
+  // The end of a quick turn may have told the row id before this answer came.
+  const isNew = (one: model.Item): boolean =>
+    one.kind === "user" && one.text === text && (one.rowId === undefined || one.rowId === result.user_row_id);
+  const position = now.items.findLastIndex(isNew);
   const prompt = now.items[position];
   if (prompt?.kind !== "user") return;
   const before = model.rewound(now, prompt.id, survivors);
