@@ -14,6 +14,8 @@ from hermes.nurseries.event_log import LogEntry
 from hermes.protocols.gateway.events import Shown, WireEvent, event_frame, translate
 
 ENCODED_AS = "gateway"
+MERGED_BYTES: Final = 256 * 1024
+"""A frame of merged deltas is not made larger than this: WebSocket libraries refuse messages of 1 MiB and more."""
 
 Entry = LogEntry[SessionEvent]
 ShownNow = Callable[[], Shown]
@@ -25,6 +27,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self._runs: list[list[Entry]] = []
+        self._newest_cost = 0
         self.cost = 0
 
     def __len__(self) -> int:
@@ -34,10 +37,13 @@ class Backlog:
     def add(self, entries: list[Entry]) -> None:
         for entry in entries:
             self.cost += entry.cost
-            if self._runs and merges(self._runs[-1][-1].event, entry.event):
+            fits = self._newest_cost + entry.cost <= MERGED_BYTES
+            if self._runs and fits and merges(self._runs[-1][-1].event, entry.event):
                 self._runs[-1].append(entry)
+                self._newest_cost += entry.cost
             else:
                 self._runs.append([entry])
+                self._newest_cost = entry.cost
 
     def take(self) -> Iterator[list[Entry]]:
         """All runs; the backlog is empty afterwards."""
