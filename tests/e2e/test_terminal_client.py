@@ -223,6 +223,17 @@ async def test_killing_the_client_ends_its_gateway_and_the_turn(tmp_path: Path) 
             await nobody_is_left(tmp_path)
 
 
+async def test_when_the_gateway_dies_the_client_says_so_and_gives_the_terminal_back(tmp_path: Path) -> None:
+    async with FakeProvider(script(tmp_path)) as provider:
+        async with chat(pty_terminal, tmp_path, provider=provider) as terminal:
+            await shows(terminal, "ready")
+            (gateway,) = [pid for pid, words in processes_of(tmp_path / "home").items() if " gateway " in words]
+            os.kill(gateway, signal.SIGKILL)
+            assert await terminal.exit_code() == 1
+            await shows(terminal, "Error: the gateway has ended")
+            assert terminal.echoes()
+
+
 async def test_a_dumb_terminal_gets_lines_and_no_escape_sequences(tmp_path: Path) -> None:
     async with FakeProvider(script(tmp_path)) as provider:
         async with chat(pty_terminal, tmp_path, provider=provider, term="dumb") as terminal:
