@@ -14,6 +14,7 @@ from hermes.config import (
     effective_settings,
     home_from_environment,
     load_settings,
+    make_home,
     save_setting,
 )
 from hermes.errors import InvalidValue
@@ -77,6 +78,18 @@ def set_value(home: Path, key: str, value: str) -> None:
 def unset(home: Path, key: str) -> None:
     """Take one setting out of the configuration file."""
     save_setting(home, key, None)
+
+
+@command.command("edit")
+@click.pass_obj
+def edit(home: Path) -> None:
+    """Open the configuration file in your editor (VISUAL, EDITOR) and say what is wrong with it afterwards."""
+    path = config_path(home)
+    if not path.exists():
+        make_home(home)
+        path.touch(mode=0o600)
+    click.edit(filename=str(path))
+    _loaded(home)
 
 
 def _loaded(home: Path) -> LoadedSettings:

@@ -17,6 +17,6 @@ from hermes.launch import GatewayOptions
 def command(ctx: click.Context, /, legacy_requests: bool, **shared: Any) -> None:
     """Speak gateway JSON-RPC on standard input and output; ends with its input."""
     loaded = load(**shared)
-    from hermes import app
+    from hermes.app import run_gateway
 
-    ctx.exit(app.run_gateway(loaded, GatewayOptions(legacy_requests=legacy_requests)))
+    ctx.exit(run_gateway(loaded, GatewayOptions(legacy_requests=legacy_requests)))
