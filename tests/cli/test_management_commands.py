@@ -266,3 +266,19 @@ def test_the_ink_clients_script_is_found_below_its_directory(tmp_path: Path) -> 
     (tmp_path / "dist" / "entry.js").write_text("")
     assert find_entry(tmp_path) == tmp_path / "dist" / "entry.js"
     assert find_entry(tmp_path / "dist" / "entry.js") == tmp_path / "dist" / "entry.js"
+
+
+# --- configuration ---------------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_is_edited_and_what_is_wrong_is_said(
+    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "limits:\\n  kill_grace: soon\\n" > "$1"\n')
+    editor.chmod(0o700)
+    monkeypatch.setenv("VISUAL", str(editor))
+    code, _, err = run("config", "edit")
+    assert code == 0
+    assert "limits.kill_grace" in err
+    assert (home / "config.yaml").stat().st_mode & 0o777 == 0o600
