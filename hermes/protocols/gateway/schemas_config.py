@@ -104,7 +104,7 @@ class SetupRuntimeCheckResult(Result):
 class ModelOptionsParams(GatewayParams):
     session_id: str | None = None
     explicit_only: bool = False
-    include_unconfigured: bool = True
+    include_unconfigured: bool = False
     refresh: bool = False
 
 

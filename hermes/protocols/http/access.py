@@ -24,7 +24,7 @@ CORS_HEADERS: Headers = (
     (
         b"access-control-allow-headers",
         b"Authorization, Content-Type, Idempotency-Key, X-Hermes-Session-Id, X-Hermes-Session-Key, Last-Event-ID, "
-        b"X-Artifact-Filename, X-Hermes-On-Disconnect",
+        b"X-Artifact-Filename, X-Hermes-On-Disconnect, X-Hermes-Session-Token",
     ),
     (
         b"access-control-expose-headers",
@@ -33,6 +33,7 @@ CORS_HEADERS: Headers = (
     ),
     (b"access-control-max-age", b"600"),
 )
+SESSION_TOKEN = b"x-hermes-session-token"
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 
 
@@ -74,9 +75,12 @@ class Access:
         return Refusal(error.status, encode(error_body(error)), ((b"www-authenticate", b"Bearer"),))
 
     def has_key(self, scope: Scope) -> bool:
-        """The bearer token is the key. Compared as bytes, in constant time."""
+        """The bearer token is the key, or the session token that pages and their hosts send. Compared as bytes, in
+        constant time."""
         scheme, _, token = (header(scope, b"authorization") or b"").strip().partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._key)
+        if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._key):
+            return True
+        return hmac.compare_digest((header(scope, SESSION_TOKEN) or b"").strip(), self._key)
 
     def allows(self, origin: str) -> bool:
         origins = self._origins()

@@ -44,7 +44,7 @@ FEATURE_ROUTES = {
 class ModelMenu(Protocol):
     """A model gateway that can show what may be chosen (api-server §6.2)."""
 
-    async def options(self, *, refresh: bool, include_unconfigured: bool) -> dict[str, Any]: ...
+    async def options(self, *, refresh: bool, include_unconfigured: bool, explicit_only: bool) -> dict[str, Any]: ...
 
 
 # --- health ----------------------------------------------------------------------------------------------------------
@@ -179,15 +179,18 @@ async def model(call: Call) -> Reply:
 
 
 async def model_options(call: Call) -> Reply:
-    """The same menu as the gateway's ``model.options``."""
+    """The same menu as the gateway's ``model.options``. Hosts that send a session token get the short one unless they
+    ask (api-server §6.1)."""
     gateway = call.api.services.models
-    unconfigured = boolish(call.query.get("include_unconfigured"), default=True)
+    whole = "x-hermes-session-token" not in call.headers
+    unconfigured = boolish(call.query.get("include_unconfigured"), default=whole)
+    explicit = boolish(call.query.get("explicit_only"))
     if not isinstance(gateway, ModelMenu):
         return json_reply(await _current_only(call.api))
     try:
         with trio.fail_after(OPTIONS_WITHIN):
             refresh = boolish(call.query.get("refresh"))
-            menu = await gateway.options(refresh=refresh, include_unconfigured=unconfigured)
+            menu = await gateway.options(refresh=refresh, include_unconfigured=unconfigured, explicit_only=explicit)
     except trio.TooSlowError:
         raise HttpRefusal("model_options_failed", "the model list could not be built in time") from None
     return json_reply(menu)
