@@ -241,6 +241,11 @@ class TurnPort(Protocol):
         The port keeps what streamed (``TL-14``): on a cancel the finalizer stores it."""
         ...
 
+    def cut_answer(self) -> None:
+        """End the model call in progress: ``call_model`` returns what has streamed as an answer that was cut off.
+        Synchronous; nothing happens if no call is in progress."""
+        ...
+
     async def run_tools(
         self, segments: Sequence[Sequence[PlannedCall]], finish: Callable[[ToolResult], ToolResult]
     ) -> Sequence[ToolResult]:

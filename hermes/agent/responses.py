@@ -228,14 +228,14 @@ def is_cut(finished: ModelFinished, situation: Situation) -> bool:
     return usage.output_tokens >= 0.95 * limit and situation.said[-1:].isalnum()
 
 
-def repeats_itself(text: str) -> bool:
+def repeats_itself(text: str, *, least: int = 8, chars: int = 400) -> bool:
     """True if the text ends with one block, said at least eight times in a row over at least 400 characters."""
     tail = text[-4_000:]
-    for length in range(4, len(tail) // 8 + 1):
+    for length in range(4, len(tail) // least + 1):
         block = tail[-length:]
         if tail[-2 * length : -length] != block:
             continue
-        times = max(8, -(-400 // length))
+        times = max(least, -(-chars // length))
         # A rule of dashes or an empty table is no loop: the block must hold words.
         if len(tail) >= times * length and tail.endswith(block * times) and re.search(r"\w", block):
             return True

@@ -16,6 +16,7 @@ from hermes.agent.error_classes import ErrorAction, Repair, action_for
 from hermes.agent.loop_settings import RetrySettings
 from hermes.agent.ports import ModelFinished, ModelGateway, ModelRequest, Provider, Redirected, ResolvedModel, TurnPort
 from hermes.agent.progress import LoopPhase, TurnProgress
+from hermes.agent.responses import repeats_itself
 from hermes.agent.streaming import OverlapGate, ReplayGate, StreamSink
 from hermes.agent.tokens import call_usage, request_tokens
 from hermes.agent.wire_copy import WireOptions
@@ -25,6 +26,7 @@ from hermes.records import dataclass
 
 LADDER = (15.0, 30.0, 60.0, 60.0, 60.0)
 SMALLEST_FALLBACK_WINDOW = 64_000
+RUNAWAY_TIMES, RUNAWAY_CHARS = 16, 1_200
 
 Gate = Callable[[], ReplayGate | OverlapGate | None]
 
@@ -103,7 +105,9 @@ class ModelCaller:
         while True:
             request = build(self.resolved)
             thought_before = len(self._progress.reasoning_parts)
-            sink = StreamSink(self._port.emit, self._port.turn_id, self._progress, separate=separate, gate=gate())
+            sink = StreamSink(
+                self._port.emit, self._port.turn_id, self._progress, separate=separate, gate=gate(), watch=self._watch
+            )
             try:
                 provider = self._models.provider_for(self.resolved)
                 return await self._once(provider, request, sink)
@@ -115,6 +119,11 @@ class ModelCaller:
                 del self._progress.reasoning_parts[thought_before:]
                 if not await self._recover(error, tries, compress, delivered=sink.received):
                     return CallFailed(error)
+
+    def _watch(self, tail: str) -> None:
+        """An answer that goes round in circles is not waited for (§1.14): what there is counts as cut off."""
+        if repeats_itself(tail, least=RUNAWAY_TIMES, chars=RUNAWAY_CHARS):
+            self._port.cut_answer()
 
     async def _once(self, provider: Provider, request: ModelRequest, sink: StreamSink) -> CallEnd:
         progress = self._progress

@@ -141,11 +141,21 @@ def overlap(said: str, more: str) -> int:
     return 0
 
 
+LOOK_EVERY = 128
+LOOK_BACK = 4 * LOOK_EVERY
+"""Parts of an answer: every so many of them the newest are looked at."""
+
+
+def _unwatched(_tail: str) -> None:
+    """Nobody looks."""
+
+
 class StreamSink:
     """The ``on_delta`` of one model call.
 
     Text goes to ``progress.text_parts`` in any case; it becomes a ``TextDelta`` unless a tool call has begun in this
-    response (TL-12). ``separate`` puts a blank line before the first text, so that segments do not fuse.
+    response (TL-12). ``separate`` puts a blank line before the first text, so that segments do not fuse. ``watch`` is
+    shown the newest text now and then.
     """
 
     def __init__(
@@ -156,8 +166,10 @@ class StreamSink:
         *,
         separate: bool = False,
         gate: ReplayGate | OverlapGate | None = None,
+        watch: Callable[[str], None] = _unwatched,
     ) -> None:
         self._emit = emit
+        self._watch = watch
         self._turn_id = turn_id
         self._progress = progress
         self._parts = progress.text_parts
@@ -179,6 +191,8 @@ class StreamSink:
             if self._fast and "<" not in text and (text.isascii() or not _SURROGATE.search(text)):
                 self._parts.append(text)
                 self._emit(TextDelta(self._turn_id, text))
+                if not len(self._parts) % LOOK_EVERY:
+                    self._watch("".join(self._parts[-LOOK_BACK:]))
             else:
                 self.take_text(text)
         elif kind is DeltaKind.REASONING:
@@ -265,6 +279,8 @@ class StreamSink:
     def _keep(self, text: str) -> None:
         if text:
             self._parts.append(text)
+            if not len(self._parts) % LOOK_EVERY:
+                self._watch("".join(self._parts[-LOOK_BACK:]))
 
     def _show(self, text: str) -> None:
         if not text:

@@ -102,6 +102,7 @@ class Turn:
         self._steers: list[str] = []
         self._closing = False
         self._redirect: str | None = None
+        self._cut = False
         self._model_call: ReasonScope | None = None
         self._shown: list[str] = []
         self._corrections: list[tuple[str, int]] = []
@@ -297,9 +298,12 @@ class Turn:
                 finished = await provider.call(request, on_delta)
         finally:
             self._model_call = None
+        cut, self._cut = self._cut, False
         if finished is not None:
             # A redirect of the same tick stays: the loop asks ``has_redirect`` before it uses the answer.
             return finished
+        if cut and self._redirect is None:
+            return ModelFinished(self.progress.partial_text, finish_reason="length")
         if self._redirect is None:
             # Somebody cancelled this very node: without its model call the turn has nothing to go on with.
             reason = node.own_reason or CancelReason(Cause.NODE_CANCEL)
@@ -307,6 +311,11 @@ class Turn:
             await trio.lowlevel.checkpoint()
             raise AssertionError("a cancelled turn goes on")
         return self._redirected(self.progress.partial_text, self.progress.partial_reasoning)
+
+    def cut_answer(self) -> None:
+        call = self._model_call
+        if call is not None and call.cancel(CancelReason(Cause.NODE_CANCEL, "the answer repeats itself")):
+            self._cut = True
 
     def _redirected(self, partial_text: str, partial_reasoning: str) -> Redirected:
         text, self._redirect = self._redirect, None

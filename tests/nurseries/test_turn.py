@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from hermes.agent.ports import DeltaKind, DeltaSink, ModelFinished, ModelRequest
 from hermes.errors import SessionBusy
 from hermes.events import (
     ClientRequestClosed,
@@ -301,3 +302,33 @@ async def test_a_redirect_restarts_the_model_call_and_keeps_what_was_said(autoju
         assert record.text == "right way"
         assert [row.role for row in session.rows] == ["user", "assistant", "user", "assistant"]
         assert record.user_intervened
+
+
+async def test_an_answer_that_goes_round_in_circles_is_cut_off(autojump_clock: trio.abc.Clock) -> None:
+    said: list[str] = []
+
+    async def circles(request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
+        while True:
+            await trio.lowlevel.checkpoint()
+            said.append("and so on, ")
+            on_delta(DeltaKind.TEXT, said[-1])
+
+    services, model = make_services(circles, say("next"))
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        record = await (await started(session)).wait_ended()
+        assert record.exit_reason == "truncated"
+        assert record.partial and not record.failed and not record.completed
+        assert record.text == "".join(said) == session.rows[-1].text
+        assert len(said) < 1_000
+        assert (record.api_calls, model.open) == (1, 0)
+        assert record.usage.output_tokens > 0
+        assert (await (await started(session, "again")).wait_ended()).text == "next"
+
+
+async def test_a_long_table_is_no_circle(autojump_clock: trio.abc.Clock) -> None:
+    lines = [f"| {number} | the same words in every line of the table |\n" for number in range(600)]
+    services, _ = make_services(say(*lines))
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        assert (await (await started(session)).wait_ended()).text == "".join(lines)

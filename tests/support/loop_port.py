@@ -193,6 +193,7 @@ class FakePort:
         self.clock = 0.0
         self.redirect_waiting: str | None = None
         self.progress = TurnProgress()
+        self.cuts = 0
         self.store_fails_after: int | None = None
         self.segments: list[list[str]] = []
         self.ran: list[str] = []
@@ -274,6 +275,9 @@ class FakePort:
             on_delta(DeltaKind.TEXT, delta)
         for one in step.calls:
             on_delta(DeltaKind.TOOL_NAME, one.name)
+
+    def cut_answer(self) -> None:
+        self.cuts += 1
 
     async def run_tools(
         self, segments: Sequence[Sequence[PlannedCall]], finish: Callable[[ToolResult], ToolResult]
