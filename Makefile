@@ -64,7 +64,7 @@ $(VENV)/.for-serve: pyproject.toml $(VENV)/.made
 	@touch $@
 
 $(VENV)/.for-test: pyproject.toml $(VENV)/.made
-	$(PIP) install --editable '.[test,asyncio]'
+	$(PIP) install --editable '.[test,asyncio,clients]'
 	$(BIN)/python -m compileall -q hermes
 	@touch $@ $(VENV)/.for-serve
 

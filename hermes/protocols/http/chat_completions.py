@@ -89,7 +89,7 @@ async def create_chat_completion(call: Call) -> Reply:
         key = call.headers.get("idempotency-key", "").strip()
         if request.stream:
             owned = cancels_on_disconnect(call, default=True)
-            run = await start_run(call, admission, request.session_id, run_request, owned=owned)
+            run = await start_run(call, admission, request.session_id, run_request, owned=owned, streams=True)
             await remember_session_key(call.api, call.principal, request.session_key, request.session_id)
             return sse_reply(ChatStream(call.api, request, run, feed), answer_headers(request, run, request.model.runs))
         owned = cancels_on_disconnect(call, default=not key)

@@ -118,8 +118,8 @@ class ResponseJob:
         return body
 
     async def begin(self) -> None:
-        """A stored stream can be looked up from its first event on."""
-        if self.request.store and self.request.stream:
+        """A stored stream can be looked up from its first event on; a turn that was refused leaves nothing to find."""
+        if self.request.store and self.request.stream and self.final is None:
             await self._save(self.base("in_progress"), ())
 
     async def finish(self, run: Run, record: TurnRecord) -> None:
@@ -188,10 +188,10 @@ async def create_response(call: Call) -> Reply:
             if there is not None:
                 return await _replay(call, there)
             run_request = replace(run_request, keyed=True)
-        await job.begin()
         owned = cancels_on_disconnect(call, default=not key)
         async with starting(call, "responses", key, run_request.run_id):
-            run = await start_run(call, admission, request.session_id, run_request, owned=owned)
+            run = await start_run(call, admission, request.session_id, run_request, owned=owned, streams=request.stream)
+        await job.begin()
         await remember_session_key(api, call.principal, request.session_key, request.session_id)
         if request.stream:
             return sse_reply(ResponseStream(job, run), _headers(request, request.model.runs))

@@ -135,7 +135,7 @@ async def chat_stream(call: Call) -> Reply:
             feeds=(feed,),
         )
         owned = cancels_on_disconnect(call, default=True)
-        run = await start_run(call, admission, key, request, owned=owned)
+        run = await start_run(call, admission, key, request, owned=owned, streams=True)
         await remember_session_key(call.api, call.principal, body.session_key, key)
     return sse_reply(SessionStream(call.api, run, feed), _headers(call, body))
 

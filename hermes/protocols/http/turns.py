@@ -42,6 +42,8 @@ CATALOG_WITHIN = 2.0
 OWN_ROUTE = "route:"
 """Before an alias: the provider of a model route that has an endpoint or a key of its own."""
 TRIES = 3
+STREAM_WITHIN = 5.0
+"""Seconds after which a stream begins although its prompt is not durable yet: no client waits ten for a byte."""
 
 
 @runtime_checkable
@@ -282,11 +284,15 @@ def cancels_on_disconnect(call: Call, *, default: bool) -> bool:
     return word == "cancel"
 
 
-async def start_run(call: Call, admission: Admission, key: str, request: RunRequest, *, owned: bool) -> Run:
+async def start_run(
+    call: Call, admission: Admission, key: str, request: RunRequest, *, owned: bool, streams: bool = False
+) -> Run:
     """Submit the prompt to the session of this id and, if a turn starts at once, wait until it is durable.
 
-    Raises what refuses it. ``owned``: the run ends when the client of this request goes away.
+    Raises what refuses it. ``owned``: the run ends when the client of this request goes away. ``streams``: when
+    becoming durable takes long, the stream begins without it, so that its keepalives flow.
     """
+    patience = STREAM_WITHIN if streams else float("inf")
     request = replace(request, prompt=bound_to_browser(call, request.prompt, key))
     for _ in range(TRIES):
         session = await open_session(call.api, key, call.principal)
@@ -300,7 +306,8 @@ async def start_run(call: Call, admission: Admission, key: str, request: RunRequ
             call.work.runs.append(run)
         call.api.metrics.turn_started(request.kind)
         if run.submission.status == "streaming":
-            await run.submission.wait_accepted()
+            with trio.move_on_after(patience):
+                await run.submission.wait_accepted()
         return run
     raise SessionClosing
 
