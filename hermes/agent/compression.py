@@ -255,7 +255,11 @@ def handoff_row(plan: CompressionPlan, summary: str, now: float, redact: Redact)
         "\n\n".join(parts),
         now,
         display_kind="hidden",
-        display_metadata={"compaction": True, "summarized_rows": len(plan.middle)},
+        display_metadata={
+            "compaction": True,
+            "summarized_rows": len(plan.middle),
+            **({} if newest is None else {"holds_prompt": True}),
+        },
         compacted_summary=True,
     )
 

@@ -26,6 +26,7 @@ from hermes.events import ApprovalsCancelled, SessionReclaimed, StatusUpdate
 from hermes.messages import Row
 from hermes.nurseries.child_results import lost_prompt
 from hermes.nurseries.containment import Crash, contained
+from hermes.nurseries.kept_grants import KeptGrants
 from hermes.nurseries.question_log import lost_questions
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
@@ -49,6 +50,7 @@ class SessionRegistry:
         """Live child sessions by runtime id: found by id and key, in no list and under no bound of sessions."""
         self._loading: dict[str, Settlement[Session | HermesError]] = {}
         self._watched: set[str] = set()
+        self._grants = KeptGrants()
         self._nursery: trio.Nursery | None = None
         self._draining = False
 
@@ -124,6 +126,7 @@ class SessionRegistry:
             hidden=hidden,
             principal=principal,
         )
+        self._grants.forget(stored.key)
         return self._bring_to_life(stored, ())
 
     async def resume(self, key: str) -> Session:
@@ -198,6 +201,7 @@ class SessionRegistry:
             parent=self.scope,
             is_stored=is_stored,
         )
+        session.memory.grants.update(self._grants.of(session.key))
         if rows:
             session.memory.todos.extend(latest_todos(session.rows))
             session.retained_failure = unfinished_turn(session.rows)
@@ -212,6 +216,7 @@ class SessionRegistry:
         try:
             await contained(f"session {session.key}", session.run)
         finally:
+            self._grants.keep(session.key, session.memory.grants)
             if self._by_runtime.get(session.runtime_id) is session:
                 del self._by_runtime[session.runtime_id]
             if self._by_key.get(session.key) is session:

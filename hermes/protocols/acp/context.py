@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import trio
 
+from hermes.agent.ports import StoredSession
 from hermes.errors import Draining, HermesError, NotFound, ProviderNotConfigured, SessionNotFound
 from hermes.nurseries import session_options
 from hermes.nurseries.server_tree import ServerTree
@@ -22,6 +23,7 @@ from hermes.protocols.acp.updates import update_frame, usage_update
 from hermes.protocols.rpc.dispatcher import RpcConnection
 
 SOURCE = "acp"
+MAX_ANCESTORS = 32
 
 
 class McpStarter(Protocol):
@@ -112,6 +114,15 @@ class AcpContext:
             raise SessionNotFound(f"there is no session {session_id}") from None
         await session_options.reopen(session)
         return session
+
+    async def ancestors(self, stored: StoredSession) -> list[str]:
+        """The keys of the sessions it was forked from, nearest first."""
+        keys: list[str] = []
+        above: StoredSession | None = stored
+        while above is not None and above.parent_key is not None and above.parent_key not in keys:
+            keys.append(above.parent_key)
+            above = await self.tree.services.store.get_session(above.parent_key) if len(keys) < MAX_ANCESTORS else None
+        return keys
 
     def open_view(self, session: Session) -> SessionView:
         """A view that does not send anything yet: ``start`` it when the client knows the session's id."""

@@ -139,7 +139,9 @@ async def _introduce(ctx: AcpContext, session: Session, servers: Any, *, with_id
         view.start()
         ctx.announce(session)
 
-    return Answer(ctx.answer(session, with_id=with_id), after)
+    origin = offers.provenance(session.stored, await ctx.ancestors(session.stored))
+    answer = ctx.answer(session, with_id=with_id)
+    return Answer({**answer, "_meta": {"hermes": {"sessionProvenance": origin}}}, after)
 
 
 async def _replay(ctx: AcpContext, session: Session) -> None:

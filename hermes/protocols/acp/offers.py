@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hermes.agent.commands import resolve_command
+from hermes.agent.ports import StoredSession
 from hermes.events import SessionInfo
 from hermes.protocols.acp.schemas import ClientCapabilities
 
@@ -167,6 +168,20 @@ def session_answer(info: SessionInfo, providers: ProviderRows, session_id: str |
     answer |= {"modes": modes(info.mode), "configOptions": config_options(info, providers)}
     offered = models(info, providers)
     return answer if offered is None else {**answer, "models": offered}
+
+
+def provenance(stored: StoredSession, ancestors: Sequence[str]) -> dict[str, Any]:
+    """Where a session comes from. Compaction works in place: the public id is the internal one, and never changes.
+
+    Parameters: ``ancestors``, the keys above it, nearest first."""
+    origin: dict[str, Any] = {
+        "sessionId": stored.key,
+        "currentSessionId": stored.key,
+        "rootSessionId": ancestors[-1] if ancestors else stored.key,
+        "kind": "fork" if ancestors else "root",
+        "compactionDepth": stored.compression_count,
+    }
+    return {**origin, "parentSessionId": ancestors[0]} if ancestors else origin
 
 
 def list_title(title: str | None, preview: str, cwd: str) -> str:

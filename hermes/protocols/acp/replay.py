@@ -59,7 +59,8 @@ class _Replay:
     def _user(self, row: Row) -> Iterator[dict[str, Any]]:
         metadata = row.display_metadata or {}
         if row.compacted_summary:
-            yield from self._chunks(USER, row, {"compactionSummary": True})
+            mark = "containsCompactionSummary" if metadata.get("holds_prompt") else "compactionSummary"
+            yield from self._chunks(USER, row, {mark: True})
         elif "display_text" in metadata:
             yield self._chunk(USER, row, text_block(str(metadata["display_text"])), None)
         elif row.display_kind in PROMPT_KINDS or row.display_kind == "steer":

@@ -183,6 +183,49 @@ async def test_a_fork_has_the_history_and_goes_its_own_way() -> None:
         assert [row.text for row in model.requests[-1].messages] == ["first", "one", "b"]
 
 
+async def test_an_answer_tells_where_its_session_comes_from() -> None:
+    services, _ = make_services(say("one"), say("two"))
+    async with acp_client(services) as client:
+        new = await client.call("session/new", cwd="/tmp", mcpServers=[])
+        root = new["sessionId"]
+        await client.prompt(root, "first")
+        child = await client.call("session/fork", sessionId=root, cwd="/tmp")
+        await client.prompt(child["sessionId"], "second")
+        grandchild = await client.call("session/fork", sessionId=child["sessionId"], cwd="/tmp")
+        told = [answer["_meta"]["hermes"]["sessionProvenance"] for answer in (new, child, grandchild)]
+        assert told[0] == {
+            "sessionId": root, "currentSessionId": root, "rootSessionId": root, "kind": "root", "compactionDepth": 0,
+        }  # fmt: skip
+        assert [one["rootSessionId"] for one in told] == [root] * 3
+        assert [one.get("parentSessionId") for one in told] == [None, root, child["sessionId"]]
+        assert told[2]["kind"] == "fork"
+
+
+async def test_what_was_allowed_for_a_session_holds_after_a_load_and_for_no_other() -> None:
+    async def use(ctx: ToolContext, arguments: Any) -> str:
+        had = sorted(ctx.memory.grants)
+        ctx.memory.grants.add("rm")
+        return f"had {had}"
+
+    replies = [reply for name in ("c1", "c2", "c3", "c4") for reply in (say(calls=[call("use", name)]), say("ok"))]
+    services, _ = make_services(*replies, tools=[PlainTool("use", use)])
+    async with acp_client(services) as client:
+
+        async def had(session: str) -> str:
+            await client.prompt(session, "go")
+            text: str = client.updates("tool_call_update")[-1]["content"][0]["content"]["text"]
+            return text
+
+        session = await client.new_session()
+        assert await had(session) == "had []"
+        await client.call("session/close", sessionId=session)
+        await client.call("session/load", sessionId=session, cwd="/tmp", mcpServers=[])
+        assert await had(session) == "had ['rm']"
+        fork = (await client.call("session/fork", sessionId=session, cwd="/tmp"))["sessionId"]
+        assert await had(fork) == "had []"
+        assert await had(await client.new_session()) == "had []"
+
+
 async def test_the_list_holds_sessions_with_messages_newest_first_in_pages(tmp_path: Path) -> None:
     services, _ = make_services()
     link = tmp_path / "link"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from hermes.events import (
     TextDelta,
     ThinkingStatus,
     ToolEnded,
+    ToolProgress,
     ToolStarted,
     TurnEnded,
     TurnStarted,
@@ -44,9 +45,17 @@ def record(outcome: TurnOutcome, **more: Any) -> TurnRecord:
     return TurnRecord("t", "s", outcome, "", **more)
 
 
-def translated(*events: SessionEvent, able: ClientCapabilities = NOTHING) -> list[dict[str, Any]]:
+def translated(
+    *events: SessionEvent, able: ClientCapabilities = NOTHING, terminals: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
     translator = Translator(
-        "s", info=INFO, capabilities=lambda: able, options=list, commands=list, own_turn=lambda _turn: True
+        "s",
+        info=INFO,
+        capabilities=lambda: able,
+        options=list,
+        commands=list,
+        own_turn=lambda _turn: True,
+        terminal_of=(terminals or {}).get,
     )
     frames = [frame for event in events for frame in translator.frames(event)]
     return [_update(frame) for frame in (*frames, *translator.flush())]
@@ -65,6 +74,26 @@ def texts(updates: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 STARTED = TurnStarted("t", "hi", 1, "acp")
 CALL = ToolStarted("t", "c", "terminal", {"command": "ls"}, "ls")
 DONE = ToolEnded("t", "c", "terminal", {"command": "ls"}, ToolResult("c", "terminal", '{"output":"","exit_code":0}'), 0)
+
+
+def test_a_call_in_a_terminal_of_the_client_shows_the_terminal_and_in_words_only_what_went_wrong() -> None:
+    shown = {"type": "terminal", "terminalId": "term-1"}
+    running = ToolProgress("t", "c", "terminal", "running there")
+    failed = ToolEnded(
+        "t", "c", "terminal", {"command": "ls"},
+        ToolResult("c", "terminal", '{"output":"","exit_code":1,"error":"no"}'), 0,
+    )  # fmt: skip
+    for end, more in ((DONE, 0), (failed, 1)):
+        updates = translated(STARTED, CALL, running, running, end, terminals={"c": "term-1"})
+        contents = [u["content"] for u in updates if u["sessionUpdate"] == "tool_call_update" and "content" in u]
+        assert [content[0] for content in contents] == [shown, shown]
+        assert len(contents[-1]) == 1 + more
+
+
+def test_what_piled_up_without_end_is_more_than_one_chunk() -> None:
+    updates = translated(STARTED, TextDelta("t", "x" * 600_000))
+    assert [len(text) for _, text in texts(updates)] == [262_144, 262_144, 75_712]
+    assert len({u["messageId"] for u in updates}) == 1
 
 
 def test_deltas_that_have_piled_up_are_one_chunk_whatever_they_hold() -> None:
@@ -227,6 +256,7 @@ def test_unknown_usage_is_left_out() -> None:
 def test_a_replay_skips_what_is_damaged_closes_what_is_open_and_marks_summaries() -> None:
     rows = [
         Row("user", "what was", compacted_summary=True, row_id=1),
+        Row("user", "was, and do it", compacted_summary=True, display_metadata={"holds_prompt": True}, row_id=9),
         Row("user", "hi", row_id=2),
         Row("assistant", "", tool_calls=(ToolCall("a", "terminal", "{broken"), ToolCall("b", "x", "{}")), row_id=3),
         Row("tool", "{}", tool_call_id="a", tool_name="terminal", display_metadata={"diffs": [7]}, row_id=4),
@@ -236,7 +266,11 @@ def test_a_replay_skips_what_is_damaged_closes_what_is_open_and_marks_summaries(
         Row("assistant", "bye", reasoning="thinking", row_id=8),
     ]
     updates = [_update(frame) for frame in replay_frames("s", rows, (), cwd="/work", running=False)]
-    assert texts(updates) == [("message", "what was"), ("message", "hi"), ("thought", "thinking"), ("message", "bye")]
+    assert texts(updates) == [
+        ("message", "what was"), ("message", "was, and do it"), ("message", "hi"), ("thought", "thinking"),
+        ("message", "bye"),
+    ]  # fmt: skip
     assert updates[0]["_meta"] == {"hermes": {"compactionSummary": True}}
+    assert updates[1]["_meta"] == {"hermes": {"containsCompactionSummary": True}}
     statuses = {u["toolCallId"]: u["status"] for u in updates if "toolCallId" in u}
     assert statuses == {"a": "completed", "b": "failed"}
