@@ -6,6 +6,7 @@ kept (unless it is for this process only), and announced. Nobody keeps settings 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ class LiveConfig:
         self._overrides = dict(overrides or {})
         self._listeners: list[Listener] = []
         self._saving = trio.Lock()
+        self._seen = self._stamp()
 
     def current(self) -> Settings:
         return self.loaded.settings
@@ -51,6 +53,29 @@ class LiveConfig:
             if changed or fresh.credentials != self.loaded.credentials:
                 self._take(fresh, changed)
         return changed
+
+    async def pick_up_credentials(self) -> bool:
+        """Take the keys of the home's ``.env`` again if somebody has edited it; everything else stays as it is.
+
+        Looks at the file's time only, unless that is new. Raises ``InvalidValue`` if it cannot be read.
+        """
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return False
+        async with self._saving:
+            self._seen = stamp
+            fresh = await trio.to_thread.run_sync(load_settings, self._overrides, None, self.loaded.home)
+            if fresh.credentials == self.loaded.credentials:
+                return False
+            self._take(replace(self.loaded, credentials=fresh.credentials), ())
+        return True
+
+    def _stamp(self) -> tuple[int, int]:
+        try:
+            status = os.stat(self.loaded.home / ".env")
+        except OSError:
+            return 0, 0
+        return status.st_mtime_ns, status.st_size
 
     def _take(self, loaded: LoadedSettings, keys: Sequence[str]) -> None:
         self.loaded = loaded

@@ -63,7 +63,13 @@ class _Turn:
         self._progress.requested_model = setup.requested_model or setup.resolved.model
         self._progress.started_at = port.monotonic() if setup.started_at is None else setup.started_at
         self._caller = ModelCaller(
-            port, setup.models, setup.resolved, setup.settings.retries, setup.progress, setup.cooldowns
+            port,
+            setup.models,
+            setup.resolved,
+            setup.settings.retries,
+            setup.progress,
+            setup.cooldowns,
+            setup.refresh_credentials,
         )
         self._asker = Asker(port, setup, self._caller)
         self._compressor = TurnCompressor(port, setup, self._caller, self._asker)

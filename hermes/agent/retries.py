@@ -88,12 +88,14 @@ class ModelCaller:
         settings: RetrySettings,
         progress: TurnProgress,
         cooldowns: Cooldowns,
+        refresh_credentials: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._port = port
         self._models = models
         self._settings = settings
         self._progress = progress
         self._cooldowns = cooldowns
+        self._refresh_credentials = refresh_credentials
         self._fallbacks: list[ResolvedModel] | None = None
         self.resolved = resolved
         self.repairs = Repairs()
@@ -178,6 +180,8 @@ class ModelCaller:
             return True
         if action.refresh and not tries.refreshed and not action.retry:
             tries.refreshed = True
+            if self._refresh_credentials is not None:
+                await self._refresh_credentials()
             self._status(error, "trying again with fresh credentials", delay=0.0)
             return True
         if action.compress:

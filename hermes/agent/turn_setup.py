@@ -18,6 +18,7 @@ from hermes.outcomes import Completed, Failed
 from hermes.records import dataclass
 
 RefreshSystem = Callable[[], Awaitable[tuple[str, ...]]]
+RefreshCredentials = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,10 @@ class TurnSetup:
 
     ``system`` is the pinned prompt, its stable tier first. ``resolve_path`` follows links and case (TL-21). ``spill``
     writes an oversize result away, ``hints`` finds instruction files near touched paths, ``redact`` masks secrets in
-    error texts and summaries, ``refresh_system`` builds the prompt anew after a compression. ``started_at`` is the
-    monotonic time of the acceptance; None means that the turn begins when the loop does. ``clean_rows`` belongs to the
-    session, ``cooldowns`` to the server; both are kept from turn to turn.
+    error texts and summaries, ``refresh_system`` builds the prompt anew after a compression, ``refresh_credentials``
+    reads keys again that a provider has refused. ``started_at`` is the monotonic time of the acceptance; None means
+    that the turn begins when the loop does. ``clean_rows`` belongs to the session, ``cooldowns`` to the server; both
+    are kept from turn to turn.
     """
 
     models: ModelGateway
@@ -45,6 +47,7 @@ class TurnSetup:
     hints: PathHints | None = None
     redact: Callable[[str], str] = str
     refresh_system: RefreshSystem | None = None
+    refresh_credentials: RefreshCredentials | None = None
     cooldowns: Cooldowns = field(default_factory=Cooldowns, compare=False, repr=False)
     clean_rows: CleanRows = field(default_factory=CleanRows, compare=False, repr=False)
 

@@ -71,6 +71,10 @@ class ConfigPort(Protocol):
 
     async def reload(self) -> tuple[str, ...]: ...
 
+    async def pick_up_credentials(self) -> bool:
+        """Take provider keys again that were edited on disk. Raises ``InvalidValue``."""
+        ...
+
 
 class DelegationSwitch:
     """Whether new child agents may be started in this server (gateway §9.5)."""

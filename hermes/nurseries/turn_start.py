@@ -172,6 +172,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
     """Everything the loop needs. Raises ``ProviderNotConfigured`` or ``ModelNotServed``."""
     services = session.services
     prompt = turn.prompt
+    await pick_up_credentials(session)
     resolved = await resolve_model(session, prompt.model, prompt.provider)
     services.models.provider_for(resolved)
     warn_once(session, resolved)
@@ -210,9 +211,21 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         hints=pinned.directory_hints(session),
         redact=services.redact,
         refresh_system=refresh,
+        refresh_credentials=lambda: pick_up_credentials(session),
         cooldowns=services.cooldowns,
         clean_rows=session.clean_rows,
     )
+
+
+async def pick_up_credentials(session: Session) -> None:
+    """A key that the user has just written into the home's ``.env`` holds from this turn on (agent-core §1.2)."""
+    config = session.services.config
+    if config is None:
+        return
+    try:
+        await config.pick_up_credentials()
+    except HermesError as error:
+        log.warning("the keys on disk cannot be read; those of before are used: %s", error.message)
 
 
 def warn_once(session: Session, resolved: ResolvedModel) -> None:
