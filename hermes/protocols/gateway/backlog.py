@@ -8,6 +8,7 @@ entry looks like is encoded once and kept with the entry, for every client that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from hermes.events import ReasoningDelta, SessionEvent, TextDelta, ThinkingStatus
 from hermes.nurseries.event_log import LogEntry
