@@ -172,7 +172,7 @@ async function rewindOnce(open: model.Conversation, item: UserItem, text: string
   const cut = model.add(model.rewound(open, item.id, undefined), { kind: "user", text, images: [] });
   const wasRunning = open.running;
   if (!wasRunning) store.conversation.value = cut;
-  expectTurn(!wasRunning);
+  expectTurn();
   try {
     const result = await call("prompt.submit", {
       session_id: open.id,

@@ -19,8 +19,14 @@ let frameRequested = false;
 /** The next turn to start is one that this page asked for: its prompt is on the page already. */
 let expectsTurn = false;
 
-export function call<Result = any>(method: string, params: Record<string, unknown> = {}): Promise<Result> {
-  return connection === null ? Promise.reject(new ConnectionLost("not connected")) : connection.call<Result>(method, params);
+/** An answer never overtakes an event that the server sent before it, though events wait for a frame of the screen. */
+export async function call<Result = any>(method: string, params: Record<string, unknown> = {}): Promise<Result> {
+  if (connection === null) throw new ConnectionLost("not connected");
+  try {
+    return await connection.call<Result>(method, params);
+  } finally {
+    applyArrived();
+  }
 }
 
 /** Like `call`, but a failure is shown and gives null. */
@@ -145,6 +151,8 @@ export async function load(target: { runtime?: string; stored?: string }): Promi
   store.loading.value = true;
   try {
     const snapshot = await snapshotOf(target);
+    // What came before the snapshot is in it.
+    if (number === loadNumber) held = [];
     const since = await call<EventsSince>("session.events.since", { session_id: snapshot.session_id, last_seen: 0 });
     if (number !== loadNumber) return true;
     show(rebuilt(snapshot, since));
@@ -318,6 +326,7 @@ function onEvent(event: GatewayEvent): void {
 
 function applyArrived(): void {
   frameRequested = false;
+  if (arrived.length === 0) return;
   const events = arrived;
   arrived = [];
   if (held !== null) held.push(...events);
