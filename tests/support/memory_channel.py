@@ -18,6 +18,8 @@ class MemoryChannel:
     def __init__(self, name: str = "memory") -> None:
         self.name = name
         self.sent: list[Any] = []
+        self.raw: list[bytes] = []
+        """The frames of ``sent`` as they were written."""
         self.closed_with: tuple[int, str] | None = None
         self.reads = True
         self._closing = (1000, "")
@@ -67,6 +69,7 @@ class MemoryChannel:
 
     async def run_writer(self) -> None:
         while batch := await self._outbox.next_batch(256, 1 << 20):
+            self.raw += batch
             self.sent += [json.loads(frame) for frame in batch]
             self._arrived.set()
             self._arrived = trio.Event()
