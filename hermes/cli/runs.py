@@ -25,7 +25,7 @@ def command() -> None:
 @shared_options
 def list_(as_json: bool, **shared: Any) -> None:
     """List the runs that have not ended."""
-    runs = _server(shared).request("GET", "/v1/runs").get("data") or []
+    runs = _server(shared).request("GET", "/api/runs").get("data") or []
     if as_json:
         click.echo(json.dumps(runs, indent=2, ensure_ascii=False))
         return

@@ -108,7 +108,7 @@ RUNS: tuple[Route, ...] = (
         answer=schemas.RunAccepted,
         status=202,
     ),
-    Route("GET", "/v1/runs", run_list.list_runs, "The runs that have not ended", "run_list"),
+    Route("GET", "/api/runs", run_list.list_runs, "The runs that have not ended", "run_list"),
     Route("GET", RUN, runs.get_run, "The status of a run", "run_status", answer=schemas.RunStatusAnswer),
     Route("GET", f"{RUN}/events", runs.run_events, "The events of a run", "run_events", streams=True, page=True),
     Route(

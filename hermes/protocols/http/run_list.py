@@ -1,4 +1,4 @@
-"""``GET /v1/runs``: the runs of the caller that have not ended, oldest first."""
+"""``GET /api/runs``: the runs of the caller that have not ended, oldest first."""
 
 from __future__ import annotations
 
