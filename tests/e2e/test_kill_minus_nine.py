@@ -66,8 +66,8 @@ class Stored:
     def prompts(self, key: str) -> list[tuple[int, str]]:
         """What a person has said, what was compacted too."""
         found = self._db.execute(
-            "SELECT id, content FROM messages WHERE session_key = ? AND (active = 1 OR compacted = 1) AND role = 'user' "
-            "AND display_kind IS NULL AND compacted_summary = 0 ORDER BY position, id",
+            "SELECT id, content FROM messages WHERE session_key = ? AND (active = 1 OR compacted = 1) "
+            "AND role = 'user' AND display_kind IS NULL AND compacted_summary = 0 ORDER BY position, id",
             (key,),
         )
         return [(row["id"], row["content"]) for row in found]

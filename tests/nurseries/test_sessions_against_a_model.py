@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -249,16 +249,20 @@ class SessionsMachine(RuleBasedStateMachine):
             return
         intent, error = wrong
         before = self.stored(story)
-        version = self.world.do(self.store.get_session, story.key).value().history_version
+        version = self.version(story)
         raised = self.submit(self.live(story), "quick refused", intent).error()
         assert type(raised) is error, f"{how}: {raised!r}"
         assert self.stored(story) == before
         assert self.live(story).slot.turn is None
-        after = self.world.do(self.store.get_session, story.key).value().history_version
-        assert after - version in (0, 1), "a refused rewind may take the session over, nothing else"
+        assert self.version(story) - version in (0, 1), "a refused rewind may take the session over, nothing else"
+
+    def version(self, story: Story) -> int:
+        stored = self.world.do(self.store.get_session, story.key).value()
+        assert stored is not None
+        return stored.history_version
 
     def wrong_target(self, story: Story, pick: int, how: str) -> tuple[RewindIntent, type[Exception]] | None:
-        def some(ids: list[int | None]) -> int | None:
+        def some(ids: Sequence[int | None]) -> int | None:
             return ids[pick % len(ids)] if ids else None
 
         mine = prompts(story.known)
@@ -327,7 +331,7 @@ class SessionsMachine(RuleBasedStateMachine):
             self.take_summary(story, self.stored(story))
 
     def take_summary(self, story: Story, rows: tuple[Row, ...]) -> None:
-        """One summary in the place of some rows; the others are the same rows, in the same order, the last with them."""
+        """One summary in the place of some rows; the others are the same, in their order, the last with them."""
         kept = [row for row in rows if row in story.known]
         fresh = [row for row in rows if row not in story.known]
         assert any(row.compacted_summary for row in fresh)

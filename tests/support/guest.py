@@ -51,7 +51,7 @@ class GuestWorld:
 
     def __init__(self, seed: int = 0) -> None:
         self._before = (scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r)
-        scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r = True, random.Random(seed)
+        _schedule_by(True, random.Random(seed))
         self._passes: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._ended: outcome.Outcome[None] | None = None
         self._nursery: trio.Nursery | None = None
@@ -130,4 +130,8 @@ class GuestWorld:
                 self._passes.get(timeout=STUCK_AFTER)()
             self._ended.unwrap()
         finally:
-            scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r = self._before
+            _schedule_by(*self._before)
+
+
+def _schedule_by(deterministic: bool, dice: random.Random) -> None:
+    vars(scheduler).update(_ALLOW_DETERMINISTIC_SCHEDULING=deterministic, _r=dice)

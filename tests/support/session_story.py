@@ -128,7 +128,7 @@ class Story:
         return any((row.row_id or 0) > own_id for row in self.known if row.role == "user")
 
     def cut_undone(self) -> None:
-        before, own_id = self.cuts.pop()
+        before, _own_id = self.cuts.pop()
         back = {row.row_id for row in before}
         self.dropped |= {row.row_id for row in self.known if row.row_id is not None and row.row_id not in back}
         self.dropped -= {row_id for row_id in back if row_id is not None}
