@@ -23,6 +23,8 @@ KNOWN_EXTRAS = {
     "session/load": {"models"},
     "session/resume": {"models"},
     "session/fork": {"models"},
+    # Of the schema, but in its branches.
+    "elicitation/create": {"mode", "sessionId", "toolCallId", "requestedSchema"},
 }
 UNSTABLE = {"session/fork": "NewSessionResponse"}
 EXTENSION_METHODS = {"session/set_model"}
@@ -98,7 +100,7 @@ class CheckedConversation:
     def _call(self, frame: Mapping[str, Any]) -> None:
         method, params = frame["method"], frame["params"]
         if "id" in frame:
-            check(definition_for(method, "Request"), params)
+            check(definition_for(method, "Request"), params, KNOWN_EXTRAS.get(method, set()))
             return
         check(definition_for(method, "Notification"), params)
         if method == "session/update":

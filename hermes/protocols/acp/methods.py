@@ -81,7 +81,7 @@ def _begin(ctx: AcpContext, view: SessionView, read: ReadPrompt) -> SessionPromp
         # What is left is a prompt: the text behind /queue, or a /steer that no turn could take.
         read = read_prompt([{"type": "text", "text": answer}])
     ctx.require_credentials()
-    pending = view.submit(_prompt(read))
+    pending = view.submit(_prompt(read, allow_clarify=ctx.client.forms))
     return Awaiting(pending.wait, on_cancel=pending.cancel)
 
 
@@ -98,11 +98,11 @@ async def _late_prompt(ctx: AcpContext, session_id: str, read: ReadPrompt, late:
     return await outcome.run()
 
 
-def _prompt(read: ReadPrompt) -> Prompt:
+def _prompt(read: ReadPrompt, *, allow_clarify: bool) -> Prompt:
     return Prompt(
         read.shown,
         source=SOURCE,
-        allow_clarify=False,
+        allow_clarify=allow_clarify,
         load_api_content=read.load if read.differs else None,
     )
 

@@ -67,7 +67,7 @@ def _shown(question: Question, cwd: str) -> dict[str, Any]:
     }
 
 
-def choice_of(question: Question, result: object) -> dict[str, str]:
+def choice_of(question: Question, result: object) -> dict[str, Any]:
     """The answer in the core's words; ``{}``, which it reads as a denial, for whatever is no offered option."""
     outcome = result.get("outcome") if isinstance(result, Mapping) else None
     if not isinstance(outcome, Mapping) or outcome.get("outcome") != "selected":

@@ -79,13 +79,14 @@ class ClientCapabilities:
     boolean_options: bool = False
     notices: bool = False
     compaction: bool = False
+    forms: bool = False
 
     @classmethod
     def read(cls, raw: object) -> ClientCapabilities:
         """From the wire; a member of the wrong type counts as absent."""
         whole = _object(raw)
         files, session, auth = _object(whole.get("fs")), _object(whole.get("session")), _object(whole.get("auth"))
-        options = _object(session.get("configOptions"))
+        options, elicitation = _object(session.get("configOptions")), _object(whole.get("elicitation"))
         return cls(
             read_text_file=files.get("readTextFile") is True,
             write_text_file=files.get("writeTextFile") is True,
@@ -94,6 +95,7 @@ class ClientCapabilities:
             boolean_options=isinstance(options.get("boolean"), Mapping),
             notices=isinstance(session.get("notices"), Mapping),
             compaction=isinstance(session.get("compaction"), Mapping),
+            forms=isinstance(elicitation.get("form"), Mapping),
         )
 
 

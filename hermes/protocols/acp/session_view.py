@@ -18,7 +18,7 @@ import trio
 
 from hermes.errors import HermesError
 from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent, TurnEnded, TurnRefused, TurnStopping
-from hermes.messages import Prompt
+from hermes.messages import Prompt, Question
 from hermes.nurseries.client_requests import Attachment
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.event_log import LogClosed
@@ -27,6 +27,7 @@ from hermes.nurseries.settlement import Settlement
 from hermes.nurseries.turn_feed import SessionFeed
 from hermes.nurseries.turn_slot import Submission
 from hermes.outcomes import CancelReason, Cause, TurnRecord
+from hermes.protocols.acp.elicitation import answers_of, elicitation_params
 from hermes.protocols.acp.offers import ProviderRows
 from hermes.protocols.acp.permissions import choice_of, permission_params
 from hermes.protocols.acp.prompt_end import CANCELLED, prompt_result
@@ -120,7 +121,7 @@ class SessionView:
         self.started = False
         self._feed = SessionFeed(session.log)
         self._translator = self._new_translator()
-        session.attach(Attachment(connection.name, lambda method: method == "approval", "acp"))
+        session.attach(Attachment(connection.name, self._shows, "acp"))
 
     def _new_translator(self) -> Translator:
         session = self.session
@@ -140,7 +141,7 @@ class SessionView:
             return
         self.started = True
         self._translator.client_knows(self.session.info())
-        for request in self.session.requests.open_requests(method="approval"):
+        for request in self.session.requests.open_requests():
             self._ask(ClientRequestOpened(request.turn_id, request.request_id, request.question, request.approval_id))
         self._connection.start_companion(self._pump, name=f"updates of {self.session.key}")
 
@@ -208,7 +209,7 @@ class SessionView:
             for frame in self._translator.frames(event):
                 await self._send(frame)
             match event:
-                case ClientRequestOpened() if event.question.method == "approval":
+                case ClientRequestOpened():
                     self._ask(event)
                 case ClientRequestClosed(request_id=request_id):
                     self._withdraw(request_id)
@@ -243,8 +244,13 @@ class SessionView:
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
+    def _shows(self, method: str) -> bool:
+        return method == "approval" or (method == "clarify" and self._capabilities().forms)
+
     def _ask(self, event: ClientRequestOpened) -> None:
         question, request_id = event.question, event.request_id
+        if not self._shows(question.method):
+            return
         if self.session.requests.get(request_id) is None or request_id in self._asked:
             return
         by, requests = self._connection.name, self.session.requests
@@ -254,11 +260,17 @@ class SessionView:
             if reply.error is not None:
                 requests.answer_error(request_id, reply.error.code, by=by, declined_code=NOT_SHOWN)
             else:
-                requests.answer_response(request_id, choice_of(question, reply.result), by=by)
+                requests.answer_response(request_id, read(question, reply.result), by=by)
 
         self._asked.add(request_id)
-        params = permission_params(self.session.key, event, self._translator.cwd)
-        self._connection.ask(request_id, "session/request_permission", params, answered)
+        read: Callable[[Question, object], dict[str, Any]]
+        if question.method == "approval":
+            read, method = choice_of, "session/request_permission"
+            params = permission_params(self.session.key, event, self._translator.cwd)
+        else:
+            read, method = answers_of, "elicitation/create"
+            params = elicitation_params(self.session.key, event)
+        self._connection.ask(request_id, method, params, answered)
 
     def _withdraw(self, request_id: str) -> None:
         """Closed by something else than the client's answer: it need not be shown any more."""

