@@ -36,14 +36,14 @@ def usage_wire(
         "input": usage.input_tokens,
         "output": usage.output_tokens,
         "reasoning": usage.reasoning_tokens,
-        "prompt": usage.input_tokens,
+        "prompt": usage.prompt_tokens,
         "completion": usage.output_tokens,
         "total": usage.total_tokens,
         "calls": usage.calls,
     }
     if usage.cache_read_tokens:
         shape["cache_read"] = usage.cache_read_tokens
-        shape["cache_hit_pct"] = round(100 * usage.cache_read_tokens / max(usage.input_tokens, 1))
+        shape["cache_hit_pct"] = round(100 * usage.cache_read_tokens / max(usage.prompt_tokens, 1))
     if usage.cache_write_tokens:
         shape["cache_write"] = usage.cache_write_tokens
     if usage.cost_usd is not None:

@@ -7,6 +7,7 @@ Bodies are JSON whatever their content type says.
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -60,6 +61,8 @@ class Api:
     """Makes a ticket for the gateway's WebSocket, where there is one."""
     routes: tuple[Route, ...] = ()
     principal: str = ""
+    unstored: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
+    """Responses that were not to be stored, by id, for the retry of a request with a key: in memory, the newest."""
 
     @property
     def services(self) -> Services:

@@ -13,10 +13,14 @@ import trio
 from hermes.errors import HermesError
 from hermes.nurseries import session_skills
 from hermes.nurseries.run import JOURNAL_EVENTS
+from hermes.nurseries.session import Session
+from hermes.nurseries.session_ready import session_tool_set
+from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.error_table import HttpRefusal
 from hermes.protocols.http import browser_control
 from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply
 from hermes.protocols.http.metrics import CONTENT_TYPE
+from hermes.protocols.http.turns import SOURCE
 
 PLATFORM = "hermes-agent"
 OPTIONS_WITHIN = 30.0
@@ -299,10 +303,19 @@ async def skills(call: Call) -> Reply:
 
 
 def _tool_names(api: Api) -> Sequence[tuple[str, str]]:
-    for session in api.tree.registry.live():
-        tools = api.services.build_tools(
-            session, allow_clarify=False, depth=0, answers=lambda _method: False, pinned=None, extra=()
-        )
-        found = [(name, tools.find(name)) for name in tools.names()]
-        return [(name, tool.flags.toolset) for name, tool in found if tool is not None]
-    return ()
+    """Name and toolset of each tool of a session over HTTP: of a live one, else of one that lives just for this."""
+    registry = api.tree.registry
+    live = next((session for session in registry.live() if session.stored.source == SOURCE), None)
+    if live is not None:
+        return _tools_of(live)
+    passing = registry.create(source=SOURCE, cwd=api.options.cwd, hidden=True, principal=api.principal)
+    try:
+        return _tools_of(passing)
+    finally:
+        registry.close_nowait(passing, CancelReason(Cause.SESSION_CLOSED))
+
+
+def _tools_of(session: Session) -> list[tuple[str, str]]:
+    tools = session_tool_set(session)
+    found = [(name, tools.find(name)) for name in tools.names()]
+    return [(name, tool.flags.toolset) for name, tool in found if tool is not None]

@@ -49,6 +49,7 @@ from hermes.protocols.http.turns import (
 from hermes.records import dataclass
 
 TRUNCATED_MESSAGES = 100
+MAX_UNSTORED = 200
 FEED_BYTES = 16 * 1024 * 1024
 
 
@@ -135,6 +136,11 @@ class ResponseJob:
         if self.request.store:
             await self._save(self.final, self._transcript(run, record))
             await make_room(self.api, self.principal, self.api.server.max_stored_responses)
+        elif run.keyed:
+            unstored = self.api.unstored
+            unstored[run.run_id] = self.final
+            while len(unstored) > MAX_UNSTORED:
+                unstored.popitem(last=False)
 
     def _transcript(self, run: Run, record: TurnRecord) -> tuple[Row, ...]:
         own = rows_of(run, record)
@@ -289,9 +295,14 @@ async def _replay(call: Call, response_id: str) -> Reply:
     run = call.api.runs.find(response_id, call.principal)
     if run is not None:
         await run.stored.wait()
-    stored = await load_response(call.api, call.principal, response_id)
-    headers = {"Idempotency-Replayed": "true", "X-Hermes-Session-Id": stored.session_id}
-    return json_reply(stored.response, headers=headers)
+    status = await call.api.runs.status(response_id, call.principal)
+    response = call.api.unstored.get(response_id)
+    if response is None:
+        response = (await load_response(call.api, call.principal, response_id)).response
+    if response["status"] == "failed" and not any(item["type"] == "message" for item in response["output"]):
+        raise HttpRefusal("agent_incomplete", str(response["error"]["message"]))
+    headers = {"Idempotency-Replayed": "true", "X-Hermes-Session-Id": str(status["session_id"])}
+    return json_reply(response, headers=headers)
 
 
 # --- what a turn's end is called here (DEV-20) -----------------------------------------------------------------------

@@ -116,6 +116,12 @@ async def test_a_length_that_is_no_number_is_refused() -> None:
     assert (exchange.status, exchange.sent[1]["body"]) == (400, BAD_LENGTH.body)
 
 
+async def test_a_length_that_no_number_holds_is_too_large() -> None:
+    exchange = Exchange(b"12345", headers={"Content-Length": "9" * 5000})
+    await exchange.through_guard()
+    assert exchange.status == 413
+
+
 async def test_who_is_not_admitted_is_refused_before_the_body_is_kept() -> None:
     exchange = Exchange(b"12345", b"67890")
     headers = await exchange.through_guard(admit=lambda scope: Refusal(401, b"{}", ((b"www-authenticate", b"Bearer"),)))

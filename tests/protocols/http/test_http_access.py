@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from hermes.protocols.http.routes import ROUTES
 from hermes.settings import Settings
@@ -295,12 +295,16 @@ async def test_values_of_a_strange_kind_are_refused_or_ignored(method: str, path
         assert answer.status_code == status, answer.text
 
 
-async def test_a_length_that_no_number_holds_is_too_large() -> None:
+async def test_tools_and_skills_are_listed_although_nobody_talks_yet(tmp_path: Path) -> None:
+    skill = tmp_path / "skills" / "writing" / "letters"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: letters\ndescription: Write letters.\n---\nDear ...")
     async with http_surface() as surface:
-        stream = await trio.open_tcp_stream("127.0.0.1", surface.port)
-        head = f"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: "
-        await stream.send_all(head.encode() + b"9" * 20 + b"\r\n\r\n")
-        with trio.move_on_after(0.2):
-            await stream.send_eof()
-        assert b" 413 " in await read_until(stream, b"\r\n")
-        await stream.aclose()
+        object.__setattr__(surface.tree.services, "home", tmp_path)
+        toolsets = (await surface.get("/v1/toolsets")).json()
+        assert {tool for row in toolsets["data"] for tool in row["tools"]} >= {"nap", "ask"}
+        await surface.until(lambda: not surface.tree.registry.live())
+        skills = (await surface.get("/v1/skills")).json()
+        (letters,) = [one for one in skills["data"] if one["name"] == "letters"]
+        assert (letters["description"], letters["category"]) == ("Write letters.", "writing")
+        assert skills["object"] == "list" and (await surface.get("/v1/capabilities")).json()["features"]["skills_api"]

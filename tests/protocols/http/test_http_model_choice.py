@@ -12,7 +12,7 @@ import trio
 from hermes.agent.ports import Provider, ResolvedModel
 from hermes.errors import InvalidValue, ModelNotServed, ProviderNotConfigured
 from hermes.settings import Settings
-from tests.support.core import say
+from tests.support.core import hang, say
 from tests.support.http_surface import Surface, http_surface
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
@@ -182,3 +182,14 @@ async def test_another_header_may_name_the_conversation() -> None:
     async with http_surface(settings=Settings.model_validate(setting)) as surface:
         answer = await surface.post("/v1/chat/completions", ASK, X_OpenWebUI_Chat_Id="chat-9")
         assert answer.headers["x-hermes-session-key"] == "chat-9"
+
+
+async def test_a_side_prompt_whose_client_leaves_ends_its_model_call() -> None:
+    async with http_surface(hang()) as surface:
+        body = {"messages": [{"role": "user", "content": "### Task:\nGenerate a title"}]}
+        stream = await surface.raw("POST", "/v1/chat/completions", body)
+        await surface.until(lambda: surface.model.open == 1)
+        stream.socket.close()
+        with trio.fail_after(1):
+            await surface.until(lambda: surface.model.open == 0)
+        await surface.until(lambda: surface.surface.api.runs.active == 0)

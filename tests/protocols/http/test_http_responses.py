@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -9,9 +10,12 @@ import pytest
 import trio
 
 from hermes.agent.store.memory import MemoryStore
+from hermes.outcomes import Usage
+from hermes.protocols.http import turns
 from hermes.settings import Settings
 from tests.protocols.http.test_http_chat_completions import fail, think
 from tests.support.core import call, clock, hang, say
+from tests.support.failing_store import FailingStore
 from tests.support.http_surface import Surface, frames, http_surface
 from tests.support.raw_http import read_until
 
@@ -275,3 +279,60 @@ async def test_a_repeated_key_gives_the_same_response() -> None:
         assert answers[0].json() == answers[1].json()
         assert answers[1].headers["idempotency-replayed"] == "true"
         assert len(surface.model.requests) == 1
+
+
+async def test_a_repeated_key_gives_the_same_response_although_it_was_not_to_be_stored() -> None:
+    async with http_surface(say("once")) as surface:
+        body = {"input": "hi", "store": False}
+        first = await surface.post("/v1/responses", body, Idempotency_Key="k")
+        again = await surface.post("/v1/responses", body, Idempotency_Key="k")
+        assert again.json() == first.json()
+        assert again.headers["idempotency-replayed"] == "true"
+        assert (await surface.get(f"/v1/responses/{first.json()['id']}")).status_code == 404
+
+
+async def test_a_stream_whose_start_is_refused_leaves_no_response_in_progress() -> None:
+    store = FailingStore(refused=frozenset({"append_rows"}), stay=True)
+    async with http_surface(say("x"), store=store) as surface:
+        answer = await surface.post("/v1/responses", {"input": "hi", "stream": True})
+        assert answer.status_code >= 500, answer.text
+        records = await surface.tree.services.store.list_records("response")
+        assert [record["response"]["status"] for _, record in records] in ([], ["failed"])
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+async def test_a_stream_begins_although_the_prompt_takes_long_to_become_durable(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "STREAM_WITHIN", 0.05)
+    gate = trio.Event()
+
+    async def before(name: str) -> None:
+        if name == "append_rows":
+            await gate.wait()
+
+    async with http_surface(say("at last"), store=FailingStore(before=before)) as surface:
+        body = {"input": "hi", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        stream = await surface.raw("POST", path, body)
+        first = await read_until(stream, b"data: ")
+        assert b" 200 " in first and not gate.is_set()
+        gate.set()
+        assert b"at last" in await read_until(stream, b"at last")
+        await stream.aclose()
+
+
+async def test_usage_counts_the_cached_part_of_the_prompt() -> None:
+    async def cached(request: Any, on_delta: Any) -> Any:
+        finished = await say("x")(request, on_delta)
+        return replace(finished, usage=Usage(input_tokens=10, cache_read_tokens=90, output_tokens=5, calls=1))
+
+    async with http_surface(*[cached] * 3) as surface:
+        spent = (await surface.post("/v1/responses", {"input": "hi"})).json()["usage"]
+        assert (spent["input_tokens"], spent["input_tokens_details"]) == (100, {"cached_tokens": 90})
+        assert spent["total_tokens"] == 105
+        asked = {"messages": [{"role": "user", "content": "hi"}]}
+        chat = (await surface.post("/v1/chat/completions", asked)).json()["usage"]
+        assert chat == {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
+        run_id = (await surface.post("/v1/runs", {"input": "hi"})).json()["run_id"]
+        run = (await surface.ended(run_id))["usage"]
+        assert (run["input_tokens"], run["cache_read_tokens"], run["total_tokens"]) == (100, 90, 105)
