@@ -53,7 +53,7 @@ async def test_a_tool_gets_what_the_client_answers() -> None:
 
 async def test_a_client_that_refuses_or_is_silent_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     offered, _ = client_methods.METHODS["fs/read_text_file"]
-    monkeypatch.setattr(client_methods, "METHODS", {"fs/read_text_file": (offered, 0.05)})
+    monkeypatch.setattr(client_methods, "METHODS", {"fs/read_text_file": (offered, 0.5)})
     seen: list[Any] = []
     services, _ = make_services(
         say(calls=[call("reader", "c1")]),
