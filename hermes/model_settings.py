@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes.agent.providers.registry import CustomProvider, FallbackSpec, ModelSettings
+from hermes.agent.providers.wire_format import Deadlines
 from hermes.config import LoadedSettings
+from hermes.settings import Settings
 
 
 def model_settings(loaded: LoadedSettings) -> ModelSettings:
@@ -29,6 +31,19 @@ def model_settings(loaded: LoadedSettings) -> ModelSettings:
         auxiliary_model=auxiliary.model or None,
         auxiliary_provider=auxiliary.provider if auxiliary.provider not in ("", "auto") else None,
         cache_ttl=loaded.settings.prompt_caching.cache_ttl,
+        deadlines=deadlines(loaded.settings),
+    )
+
+
+def deadlines(settings: Settings) -> Deadlines:
+    """``timeouts.provider.*`` and ``agent.local_stream_stale_timeout``."""
+    given = settings.timeouts.provider
+    return Deadlines(
+        connect=given.connect,
+        request=given.request,
+        stream=given.stream_stale or given.stream_read,
+        call=given.call_stale,
+        local=settings.agent.local_stream_stale_timeout,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -198,17 +199,19 @@ class AnswerReader:
 
 def timeouts_for(endpoint: Endpoint, request: ModelRequest, size: int) -> Timeouts:
     """Deadlines of one request. ``size`` is the body's, in bytes: a fourth of it is about its tokens."""
-    usual = Timeouts()
-    total = endpoint.total_timeout or usual.total
-    if endpoint.idle_timeout is not None:
-        return Timeouts(first_byte=endpoint.idle_timeout, idle=endpoint.idle_timeout, total=total)
-    if endpoint.local:
-        return Timeouts(first_byte=900.0, idle=900.0, total=total)
-    if request.stream:
-        return Timeouts(total=total)
-    tokens = size / 4
-    silence = 240.0 if tokens > 100_000 else 150.0 if tokens > 50_000 else 90.0
-    return Timeouts(first_byte=silence, idle=silence, total=total)
+    given = endpoint.deadlines
+    usual = Timeouts(connect=given.connect, total=endpoint.total_timeout or given.request)
+    silence = endpoint.idle_timeout
+    if silence is None and endpoint.local:
+        silence = given.local
+    elif silence is None and request.stream:
+        if given.stream is None:
+            return usual
+        silence = given.stream
+    elif silence is None:
+        tokens = size / 4
+        silence = given.call or (240.0 if tokens > 100_000 else 150.0 if tokens > 50_000 else 90.0)
+    return replace(usual, first_byte=silence, idle=silence)
 
 
 def refused_field(error: ProviderError, body: Mapping[str, Any]) -> str | None:

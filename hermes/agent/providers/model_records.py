@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from hermes.agent.provider_rows import slug
+from hermes.agent.providers.wire_format import Deadlines
 from hermes.records import dataclass
 
 
@@ -24,6 +25,7 @@ class ModelSettings:
     auxiliary_model: str | None = None
     auxiliary_provider: str | None = None
     cache_ttl: str = "5m"
+    deadlines: Deadlines = Deadlines()
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,7 @@ class Models:
             return self._demo
         spec = next((s for s in self._fallbacks if _is_fallback(s, resolved)), None)
         endpoint = self._fallback_endpoint(spec) if spec is not None else self._endpoint(resolved.provider)
+        endpoint = replace(endpoint, deadlines=self._settings.deadlines)
         if endpoint not in self._providers:
             self._providers[endpoint] = HttpProvider(endpoint, self._client, clock=self._clock)
         return self._providers[endpoint]

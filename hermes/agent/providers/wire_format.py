@@ -28,6 +28,18 @@ FINISHING: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds that any endpoint may take. ``stream`` and ``call`` are of silence, with and without streaming; ``call``
+    None: by the size of the request. ``local``: of silence, for models on a private address."""
+
+    connect: float = 30.0
+    request: float = 1800.0
+    stream: float | None = None
+    call: float | None = None
+    local: float = 900.0
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """One model endpoint as configured: where, with which key, and which habits it has."""
 
@@ -53,6 +65,7 @@ class Endpoint:
     cache_ttl: str = "5m"
     total_timeout: float | None = None
     idle_timeout: float | None = None
+    deadlines: Deadlines = Deadlines()
 
     @property
     def host(self) -> str:

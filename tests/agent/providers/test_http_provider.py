@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,13 @@ import trio
 from hermes.agent.ports import DeltaKind, ModelFinished
 from hermes.agent.providers.http_provider import HttpProvider, refused_field, timeouts_for
 from hermes.agent.providers.http_stream import HttpClient, Timeouts
+from hermes.agent.providers.registry import CustomProvider, FallbackSpec, Models, ModelSettings
+from hermes.agent.providers.wire_format import Deadlines
+from hermes.config import load_settings
 from hermes.errors import ProviderError
 from hermes.messages import Row, ToolCall
+from hermes.model_settings import deadlines, model_settings
+from hermes.settings import Settings
 from hermes.testing.fake_provider import FakeProvider
 from hermes.testing.script import Reply, Script
 from tests.support.provider_parsing import TERMINAL, endpoint, request
@@ -168,6 +174,29 @@ def test_deadlines_depend_on_the_endpoint_and_the_request() -> None:
     assert timeouts_for(far, request(stream=False), 240_000).idle == 150
     assert timeouts_for(far, request(stream=False), 480_000).idle == 240
     assert timeouts_for(endpoint(idle_timeout=5, total_timeout=9), request(), 10) == Timeouts(30, 5, 5, 9)
+
+
+def test_deadlines_are_as_configured(tmp_path: Path) -> None:
+    variables = {"HERMES_API_TIMEOUT": "600", "HERMES_STREAM_READ_TIMEOUT": "60", "HERMES_API_CALL_STALE_TIMEOUT": "45"}
+    loaded = load_settings({"agent.local_stream_stale_timeout": 1000}, variables, tmp_path)
+    given = model_settings(loaded).deadlines
+    assert timeouts_for(endpoint(deadlines=given), request(), 10) == Timeouts(30, 60, 60, 600)
+    assert timeouts_for(endpoint(deadlines=given), request(stream=False), 10) == Timeouts(30, 45, 45, 600)
+    assert timeouts_for(endpoint(deadlines=given, local=True), request(), 10) == Timeouts(30, 1000, 1000, 600)
+    assert timeouts_for(endpoint(deadlines=given, idle_timeout=5, total_timeout=9), request(), 10).total == 9
+    assert deadlines(Settings()) == Deadlines(stream=120)
+
+
+async def test_every_endpoint_of_the_registry_has_the_configured_deadlines(client: HttpClient) -> None:
+    given = Deadlines(stream=7)
+    lab = CustomProvider("lab", "http://127.0.0.1:9/v1", models={"m": 9000})
+    settings = ModelSettings(default="m", provider="lab", deadlines=given)
+    spare = FallbackSpec("spare", "s", base_url="http://127.0.0.1:8/v1")
+    registry = Models(settings, {}, client, custom=(lab,), fallbacks=(spare,))
+    for resolved in (await registry.resolve(None, None), *registry.fallbacks()):
+        provider = registry.provider_for(resolved)
+        assert isinstance(provider, HttpProvider)
+        assert provider._endpoint.deadlines == given
 
 
 async def test_calls_of_odd_servers_are_still_calls(client: HttpClient) -> None:
