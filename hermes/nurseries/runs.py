@@ -47,8 +47,14 @@ class Admission:
     def start(self, session: Session, request: RunRequest) -> Run:
         """Submit the prompt. Synchronous; raises what refuses it (``session.submit_nowait``)."""
         run = self._registry._start(session, request)
-        self.used = True
+        self.give_back()
         return run
+
+    def give_back(self) -> None:
+        """The room is free again, or taken by the run itself: one request never counts twice."""
+        if not self.used:
+            self.used = True
+            self._registry._reserved -= 1
 
 
 class RunRegistry:
@@ -103,7 +109,7 @@ class RunRegistry:
         try:
             yield admission
         finally:
-            self._reserved -= 1
+            admission.give_back()
 
     def _start(self, session: Session, request: RunRequest) -> Run:
         if self._nursery is None:
@@ -150,10 +156,11 @@ class RunRegistry:
         """The run has been started here."""
         return run_id in self._live or run_id in self._finished
 
-    async def release(self, principal: str, key: str, run_id: str) -> None:
-        """The run of a claim is not there, or stands for it no longer: the key is free again."""
+    async def release(self, principal: str, key: str, run_id: str | None = None) -> None:
+        """The key is free again. ``run_id``: its run was never there, and is forgotten too."""
         await self.services.store.delete_record(KEY, _key_id(principal, key))
-        await self.services.store.delete_record(KEYED_RUN, run_id)
+        if run_id is not None:
+            await self.services.store.delete_record(KEYED_RUN, run_id)
 
     # --- finding ---
 

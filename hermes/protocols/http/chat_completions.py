@@ -224,7 +224,7 @@ async def claim_or_find(call: Call, route: str, key: str, body: Mapping[str, Any
         return None
     status = await runs.status(there, call.principal)
     if call.api.services.clock() - float(status["created_at"]) > IDEMPOTENT_SECONDS:
-        await runs.release(call.principal, slot, there)
+        await runs.release(call.principal, slot)
         return await claim_or_find(call, route, key, body, run_id)
     return there
 

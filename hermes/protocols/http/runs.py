@@ -147,8 +147,9 @@ async def _checked(call: Call, body: dict[str, Any], session_key: str | None) ->
     if previous is not None:
         chained = await load_response(api, call.principal, str(previous))
         session_id = session_id or chained.session_id
-        if history is None and session_id != chained.session_id:
-            history = chained.rows
+        if history is None:
+            # Not the session's own rows: what came after the chained response is no part of the chain.
+            history = (*chained.rows, *said.history)
     if history is None and said.history:
         history = said.history
     if session_id is None:

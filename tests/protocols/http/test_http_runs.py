@@ -13,6 +13,7 @@ from hermes.errors import SessionOwnedElsewhere
 from hermes.outcomes import CancelReason, Cause
 from hermes.settings import Settings
 from tests.support.core import call, clock, hang, say
+from tests.support.failing_store import FailingStore
 from tests.support.http_surface import Frame, Surface, frames, http_surface
 
 
@@ -597,3 +598,39 @@ async def test_a_steer_that_races_with_the_end_is_in_the_transcript_or_handed_ba
             stored = sum(text in str(entry["content"]) for entry in messages)
             handed_back = status.get("pending_steer", "").split("\n").count(text)
             assert stored + handed_back == int(accepted), (number, stored, handed_back, accepted)
+
+
+async def test_a_request_that_starts_a_run_takes_one_slot_and_not_two() -> None:
+    settings = Settings.model_validate({"gateway": {"api_server": {"max_concurrent_runs": 2}}})
+    gate = trio.Event()
+
+    async def before(name: str) -> None:
+        if name == "append_rows":
+            await gate.wait()
+
+    store = FailingStore(before=before)
+    async with http_surface(hang(), hang(), settings=settings, store=store) as surface:
+        answers: list[int] = []
+
+        async def one(session_id: str) -> None:
+            answers.append((await surface.post("/v1/runs", {"input": "x", "session_id": session_id})).status_code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one, "a")
+            await surface.until(lambda: len(surface.live_runs()) == 1)
+            assert surface.surface.api.runs.active == 1
+            nursery.start_soon(one, "b")
+            await surface.until(lambda: len(surface.live_runs()) == 2)
+            gate.set()
+        assert answers == [202, 202]
+        assert (await surface.post("/v1/runs", {"input": "x"})).status_code == 429
+
+
+async def test_a_run_that_is_chained_to_an_older_response_leaves_the_newer_ones_out() -> None:
+    async with http_surface(*[say(f"r{number}") for number in range(3)]) as surface:
+        first = (await surface.post("/v1/responses", {"input": "one"})).json()
+        await surface.post("/v1/responses", {"input": "two", "previous_response_id": first["id"]})
+        run_id = await start(surface, "three", previous_response_id=first["id"])
+        await surface.ended(run_id)
+        told = [row.text for row in surface.model.requests[-1].messages if row.role in ("user", "assistant")]
+        assert told == ["one", "r0", "three"]
