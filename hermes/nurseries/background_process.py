@@ -76,6 +76,11 @@ class BackgroundProcess:
         return self.end is None
 
     @property
+    def gone(self) -> bool:
+        """True when nothing is left, neither of the command nor of what it left behind."""
+        return self._gone.is_set()
+
+    @property
     def stopped(self) -> bool:
         """True if somebody asked for its end."""
         return self._scope.cancel_called

@@ -32,7 +32,7 @@ class ProcessSpec:
     """One command. `env` is the whole environment of the child; nothing is inherited from the server.
 
     `session_id` and `turn_id` name the work it belongs to: they are what a stop of a turn or of a session
-    reaches, and what the limit per session counts.
+    reaches, and what the limit per session counts. `node_id` is the node of the live tree that shows its pids.
     """
 
     argv: tuple[str, ...]
@@ -40,6 +40,7 @@ class ProcessSpec:
     cwd: str | None = None
     session_id: str = ""
     turn_id: str = ""
+    node_id: str = ""
     name: str = ""
     stdin: Stdin | bytes = field(default=Stdin.NULL, repr=False)
     terminal: TerminalSize | None = None

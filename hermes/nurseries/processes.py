@@ -137,6 +137,15 @@ class ProcessSupervisor:
                 return sorted(self._roster.members(entry))
         return []
 
+    def pids_of_node(self, node_id: str) -> list[int]:
+        """Every running pid of the commands that were started for this node of the live tree."""
+        return sorted(
+            pid
+            for entry in self._roster.entries()
+            if entry.spec.node_id == node_id
+            for pid in self._roster.members(entry)
+        )
+
     async def stop_background(self, *, session_id: str | None = None, turn_id: str | None = None) -> int:
         """End the background processes of a session or a turn (of all, without either). Returns how many.
 

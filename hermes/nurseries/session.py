@@ -191,7 +191,8 @@ class Session:
     async def _supervise(
         self, process: BackgroundProcess, name: str, task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        node = ReasonScope("process", name, self.scope, pids=lambda: [process.pid] if process.pid else [])
+        supervisor = self.services.supervisor
+        node = ReasonScope("process", name, self.scope, pids=lambda: supervisor.pids_of(process.process_id))
         with node:
             await process.supervise(task_status=task_status)
 

@@ -18,12 +18,15 @@ from hermes.nurseries.background_process import BackgroundProcess
 from hermes.nurseries.process_spec import ProcessSpec, Stdin, TerminalSize
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.scopes import ReasonScope
+from hermes.nurseries.turn_slot import TurnSlot
 
 BUFFER_BYTES = 200_000
 KEPT_FINISHED_S = 1800.0
 MAX_KEPT = 64
 PREVIEW_CHARS = 1000
 SHOWN_CHUNK = 8192
+WRITTEN_WITHIN = 10.0
+"""Seconds that a process has to read what is written to it."""
 
 
 class ProcessOwner(Protocol):
@@ -31,6 +34,7 @@ class ProcessOwner(Protocol):
 
     key: str
     scope: ReasonScope
+    slot: TurnSlot
 
     async def start_background_process(self, process: BackgroundProcess, name: str) -> None: ...
 
@@ -114,7 +118,9 @@ class SessionProcesses:
             on_output(chunk)
 
         began = trio.current_time()
-        spec = self._spec(request, turn_id, stdin=request.stdin if request.stdin is not None else Stdin.NULL)
+        stdin = request.stdin if request.stdin is not None else Stdin.NULL
+        spec = self._spec(request, turn_id, stdin=stdin, node_id=node.node_id)
+        node.pids = lambda: self._supervisor.pids_of_node(node.node_id)
         end = await self._supervisor.run(spec, take)
         output, head = kept.take()
         return ProcessOutcome(
@@ -177,6 +183,13 @@ class SessionProcesses:
         _, kept = self._find(process_id)
         return kept.process.output.tail(BUFFER_BYTES).decode("utf-8", "replace")
 
+    def told(self, process_id: str) -> None:
+        """The model has read of this end by itself; it is not announced (again)."""
+        full, kept = self._find(process_id)
+        if kept.notify:
+            kept.notify = False
+            self._owner.slot.drop_notice("process_id", full)
+
     async def wait(self, process_id: str, timeout: float) -> BackgroundProcessInfo:
         full, kept = self._find(process_id)
         with trio.move_on_after(timeout):
@@ -192,7 +205,10 @@ class SessionProcesses:
     async def write(self, process_id: str, data: bytes) -> None:
         _, kept = self._find(process_id)
         try:
-            await kept.process.write(data)
+            with trio.move_on_after(WRITTEN_WITHIN) as limit:
+                await kept.process.write(data)
+            if limit.cancelled_caught:
+                raise Unsupported(f"this process did not read its input within {WRITTEN_WITHIN:g} s")
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise Unsupported("this process does not read input any more") from None
 
@@ -210,27 +226,28 @@ class SessionProcesses:
         return await self._stop([kept for kept in self._kept.values() if kept.turn_id == turn_id])
 
     async def stop_all(self) -> int:
-        """End every background process of the session; returns how many were running."""
+        """End every background process of the session, and what ended ones have left behind; returns how many."""
         return await self._stop(list(self._kept.values()))
 
     async def _stop(self, chosen: Sequence[Kept]) -> int:
-        running = [kept for kept in chosen if kept.process.running]
-        for kept in running:
-            kept.killed = True
+        left = [kept for kept in chosen if not kept.process.gone]
+        for kept in left:
+            kept.killed = kept.killed or kept.process.running
             kept.process.stop()
-        for kept in running:
+        for kept in left:
             await kept.process.kill()
-        return len(running)
+        return len(left)
 
     # --- inside ---
 
-    def _spec(self, request: ProcessRequest, turn_id: str, *, stdin: Stdin | bytes) -> ProcessSpec:
+    def _spec(self, request: ProcessRequest, turn_id: str, *, stdin: Stdin | bytes, node_id: str = "") -> ProcessSpec:
         return ProcessSpec(
             argv=request.argv,
             env=request.env,
             cwd=request.cwd,
             session_id=self._owner.key,
             turn_id=turn_id,
+            node_id=node_id,
             stdin=stdin,
             terminal=TerminalSize(request.rows, request.columns) if request.pty else None,
             timeout=request.timeout,
@@ -275,7 +292,7 @@ class SessionProcesses:
             self._owner.process_finished(info, kept.process.output.tail(BUFFER_BYTES).decode("utf-8", "replace"))
 
     def _forget_old(self, now: float) -> None:
-        finished = [(name, kept) for name, kept in self._kept.items() if not kept.process.running]
+        finished = [(name, kept) for name, kept in self._kept.items() if kept.process.gone]
         for name, kept in finished:
             if now - (kept.ended_at or now) > KEPT_FINISHED_S:
                 del self._kept[name]
@@ -293,6 +310,7 @@ class TurnProcesses:
         self.get = all_.get
         self.read_new = all_.read_new
         self.log = all_.log
+        self.told = all_.told
         self.wait = all_.wait
         self.kill = all_.kill
         self.write = all_.write

@@ -136,6 +136,14 @@ class TurnSlot:
         settle_dropped(submission)
         return True
 
+    def drop_notice(self, name: str, value: str) -> None:
+        """Take back the notices that tell of this (an entry of their display metadata), waiting or set aside."""
+        for waiting in (self._queue, self._later):
+            for submission in [one for one in waiting if is_notice(one.prompt)]:
+                if (submission.prompt.display_metadata or {}).get(name) == value:
+                    waiting.remove(submission)
+                    settle_dropped(submission)
+
     def move(self, submission: Submission, position: int) -> None:
         """Put one waiting prompt at another place of the queue."""
         self._queue.remove(submission)

@@ -17,7 +17,7 @@ from hermes.agent.interruption import repair_rows
 from hermes.agent.ports import BackgroundProcessInfo, DeltaKind, ModelRequest, ResolvedModel
 from hermes.agent.stored_views import derive_title, latest_todos
 from hermes.agent.turn_setup import TurnSetup
-from hermes.errors import HermesError, NotFound
+from hermes.errors import HermesError, NotFound, ProviderError
 from hermes.events import HistoryRewound, SessionTitled
 from hermes.messages import Prompt, Row
 from hermes.nurseries import pinned, turn_lease
@@ -260,7 +260,7 @@ async def ask_auxiliary(
     with node:
         finished = await models.provider_for(resolved).call(request, _ignore)
     if finished is None:
-        raise TimeoutError(f"the auxiliary model gave no answer within {timeout:g} s")
+        raise ProviderError(f"the auxiliary model gave no answer within {timeout:g} s", error_class="timeout")
     return finished.text
 
 

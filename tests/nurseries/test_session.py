@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from hermes.agent.ports import ResolvedModel, ToolContext
-from hermes.errors import Draining, EmptyText, SessionBusy, SessionClosing, TitleTaken
+from hermes.errors import Draining, EmptyText, ProviderError, SessionBusy, SessionClosing, TitleTaken
 from hermes.events import (
     Notice,
     SessionClosed,
@@ -420,7 +420,7 @@ async def test_the_auxiliary_model_is_asked_within_a_bound(autojump_clock: trio.
         session = tree.registry.create(source="test", cwd="/")
         answer = await session.ask_auxiliary("sys", "user", max_tokens=9, timeout=5, scope=session.scope)
         assert (answer, model.requests[0].tools, model.requests[0].max_output_tokens) == ("a title", (), 9)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(ProviderError, match="no answer within 5 s"):
             await session.ask_auxiliary("sys", "user", max_tokens=9, timeout=5, scope=session.scope)
         assert model.open == 0
         assert session.scope.children == {}

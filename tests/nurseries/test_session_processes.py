@@ -14,12 +14,15 @@ import trio
 from hermes.agent.ports import BackgroundProcessInfo, ProcessRequest
 from hermes.errors import ProcessNotFound, Unsupported
 from hermes.events import ProcessEnded, ProcessOutput, SessionEvent
+from hermes.messages import Prompt
+from hermes.nurseries import session_processes as module
 from hermes.nurseries.background_process import BackgroundProcess
 from hermes.nurseries.ids import counting_ids
-from hermes.nurseries.process_tree import owner_tag
+from hermes.nurseries.process_tree import owner_tag, read_stat
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.scopes import LiveTree, ReasonScope
 from hermes.nurseries.session_processes import KEPT_FINISHED_S, MAX_KEPT, HeadAndTail, SessionProcesses
+from hermes.nurseries.turn_slot import Submission, TurnSlot
 
 
 class Owner:
@@ -31,6 +34,7 @@ class Owner:
         self.scope = ReasonScope("session", "s", None, tree=LiveTree())
         self.events: list[SessionEvent] = []
         self.finished: list[tuple[BackgroundProcessInfo, str]] = []
+        self.slot = TurnSlot(max_queued=4)
         self._nursery = nursery
 
     async def start_background_process(self, process: BackgroundProcess, name: str) -> None:
@@ -208,13 +212,13 @@ async def test_finished_processes_are_forgotten_after_a_while_and_beyond_a_numbe
     async with session_processes(tmp_path) as (processes, _, clock):
         old = await processes.start(shell("true"), command="old", notify=False, turn_id="t1")
         await processes.wait(old.process_id, 10)
-        await until(lambda: processes.get(old.process_id).ended_at is not None)
+        await processes.kill(old.process_id)
         clock.now += KEPT_FINISHED_S + 1
         alive = await processes.start(shell("sleep 60"), command="alive", notify=False, turn_id="t1")
         assert [info.command for info in processes.list()] == ["alive"]
         for number in range(MAX_KEPT + 3):
             info = await processes.start(shell("true"), command=str(number), notify=False, turn_id="t1")
-            await processes.wait(info.process_id, 10)
+            await processes.kill(info.process_id)
         assert len(processes.list()) <= MAX_KEPT
         assert processes.get(alive.process_id).status == "running"
 
@@ -226,3 +230,66 @@ async def test_leaving_the_session_kills_what_it_runs(tmp_path: Path) -> None:
         os.kill(info.pid, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(info.pid, signal.SIGCONT)
+
+
+async def test_a_stop_reaches_what_an_ended_process_has_left_behind(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, _, __):
+        script = "sleep 7001 >/dev/null 2>&1 & echo $!"
+        info = await processes.start(shell(script), command="leaves one", notify=False, turn_id="t1")
+        await processes.wait(info.process_id, 10)
+        left = int(processes.log(info.process_id))
+        stat = read_stat(left)
+        assert stat is not None and stat.running
+        assert await processes.stop_turn("t1") == 1
+        stat = read_stat(left)
+        assert stat is None or not stat.running
+        assert processes.get(info.process_id).status == "exited"
+        assert await processes.stop_all() == 0
+
+
+async def test_an_end_that_the_model_has_read_of_is_not_told_again(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        info = await processes.start(shell("true"), command="a", notify=True, turn_id="t1")
+        await processes.wait(info.process_id, 10)
+        assert len(owner.finished) == 1
+        waiting = [
+            Submission(
+                Prompt(name, display_kind="process_complete", display_metadata={"process_id": process_id}), "queued"
+            )
+            for name, process_id in (("its end", info.process_id), ("another end", "proc_other"))
+        ]
+        owner.slot.enqueue(waiting[0])
+        owner.slot.set_aside(waiting[1])
+        processes.for_turn("t2").told(info.process_id)
+        assert owner.slot.queued == ()
+        assert await waiting[0].wait_turn() is None
+        assert not waiting[1].turn.settled
+
+
+async def test_a_process_that_reads_nothing_does_not_hold_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WRITTEN_WITHIN", 0.2)
+    async with session_processes(tmp_path) as (processes, _, __):
+        info = await processes.start(shell("sleep 60"), command="deaf", notify=False, turn_id="t1")
+        with pytest.raises(Unsupported, match="did not read"):
+            await processes.write(info.process_id, b"x" * 5_000_000)
+
+
+async def test_a_node_shows_the_pids_of_what_runs_for_it(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        spoken = trio.Event()
+        async with trio.open_nursery() as nursery:
+            node = ReasonScope("tool_call", "terminal", owner.scope)
+            script = shell("setsid sleep 7001 & sleep 7002 & echo ready; wait")
+
+            async def run() -> None:
+                with node:
+                    await processes.run_foreground(script, lambda _: spoken.set(), turn_id="t1", node=node)
+
+            nursery.start_soon(run)
+            await spoken.wait()
+            await until(lambda: len(node.snapshot()["pids"]) == 3)
+            assert "pids" not in owner.scope.snapshot()
+            nursery.cancel_scope.cancel()
+        assert node.snapshot()["pids"] == []

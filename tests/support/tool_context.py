@@ -44,6 +44,7 @@ class FakeProcesses:
         self.logs: dict[str, str] = {}
         self.written: list[bytes] = []
         self.closed: list[str] = []
+        self.read_of: list[str] = []
 
     def add(self, process_id: str, **changes: Any) -> None:
         values: dict[str, Any] = {
@@ -70,6 +71,9 @@ class FakeProcesses:
 
     def log(self, process_id: str) -> str:
         return self.logs.get(process_id, "")
+
+    def told(self, process_id: str) -> None:
+        self.read_of.append(process_id)
 
     async def wait(self, process_id: str, timeout: float) -> BackgroundProcessInfo:
         return self.get(process_id)

@@ -38,7 +38,10 @@ class ProcessManage(BuiltinTool):
     async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         action = arguments["action"]
         if action == "list":
-            return result({"processes": [self._entry(ctx, info) for info in ctx.processes.list()]})
+            infos = ctx.processes.list()
+            for info in infos:
+                _told(ctx, info)
+            return result({"processes": [self._entry(ctx, info) for info in infos]})
         if action not in _ACTIONS:
             raise failure(f"unknown action {action!r}; use one of {', '.join(_ACTIONS)}")
         wanted = str(arguments.get("session_id") or "")
@@ -56,18 +59,22 @@ class ProcessManage(BuiltinTool):
         processes = ctx.processes
         match action:
             case "poll":
-                return result(self._state(processes.get(process_id), self._clean(processes.read_new(process_id))))
+                info = processes.get(process_id)
+                _told(ctx, info)
+                return result(self._state(info, self._clean(processes.read_new(process_id))))
             case "log":
                 return result(self._log(ctx, process_id, arguments))
             case "wait":
                 most = float(ctx.settings.terminal.max_foreground_timeout)
                 within = min(float(arguments.get("timeout") or ctx.settings.terminal.timeout), most)
                 info = await processes.wait(process_id, within)
+                _told(ctx, info)
                 status = "timeout" if info.status == "running" else "exited"
                 return result({**self._state(info, self._clean(processes.read_new(process_id))), "status": status})
             case "kill":
                 was_running = processes.get(process_id).status == "running"
                 info = await processes.kill(process_id)
+                _told(ctx, info)
                 status = "killed" if was_running else "already_exited"
                 return result({**self._state(info, self._clean(processes.read_new(process_id))), "status": status})
             case "close":
@@ -131,3 +138,9 @@ class ProcessManage(BuiltinTool):
             "first_line": start + 1,
             "total_lines": len(lines),
         }
+
+
+def _told(ctx: ToolContext, info: BackgroundProcessInfo) -> None:
+    """The model reads of this end here: it needs no turn of its own any more."""
+    if info.status != "running":
+        ctx.processes.told(info.process_id)

@@ -6,6 +6,7 @@ ended its processes when ``cancelled`` is asked for the partial output.
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,8 @@ _STARTED = "shell_started"
 _KEEP_BYTES = 2_000_000
 _MAX_STATE = 4_000_000
 _PREVIEW = 2000
+_PREVIEW_EVERY = 0.1
+"""Seconds between two previews: making one costs more than taking a chunk of output."""
 _HINTED = 4000
 _AT_ONCE = 8000
 _SEARCHED, _MOST_PATHS = 4000, 20
@@ -121,7 +124,7 @@ class Terminal(BuiltinTool):
         too_long = asked > ctx.settings.terminal.max_foreground_timeout
         if arguments.get("background") or too_long:
             return await self._start(ctx, arguments, command, directory, notify=too_long, note=moved)
-        with_sudo = await ask_sudo_password(ctx, command)
+        with_sudo = await ask_sudo_password(ctx, command, self._environment(ctx))
         output = _Output(command)
         ctx.memory.extras.setdefault(_CALLS, {})[ctx.call_id] = output
         outcome, state = await self._run(ctx, arguments, output, directory, asked, with_sudo)
@@ -167,8 +170,14 @@ class Terminal(BuiltinTool):
             pty=bool(arguments.get("pty")) and not with_sudo,
         )
 
+        shown_at = -math.inf
+
         def on_output(chunk: bytes) -> None:
+            nonlocal shown_at
             output.add(chunk)
+            if (now := trio.current_time()) - shown_at < _PREVIEW_EVERY:
+                return
+            shown_at = now
             newest = bytes(output.tail[-_PREVIEW:] or output.head[-_PREVIEW:])
             ctx.progress(redact(decode(newest)))
 

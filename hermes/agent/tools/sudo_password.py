@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from hermes.agent.command_views import views_of
 from hermes.agent.ports import ProcessRequest, ToolContext
@@ -15,13 +16,15 @@ TIMEOUT = 120.0
 _WRONG = lazy_pattern(r"sorry, try again|incorrect password|no password was provided|\d+ incorrect", re.I)
 
 
-async def ask_sudo_password(ctx: ToolContext, command: str) -> bool:
-    """True if the command uses sudo and a password is known now, perhaps because somebody just typed it."""
+async def ask_sudo_password(ctx: ToolContext, command: str, environment: Mapping[str, str]) -> bool:
+    """True if the command uses sudo and a password is known now, perhaps because somebody just typed it.
+
+    ``environment`` is what the command will run in: the sudo that is asked is the one that it will find."""
     if not any(view.name == "sudo" for view in views_of(command)):
         return False
     if ctx.memory.sudo_password is not None:
         return True
-    if ctx.unattended or not await _needs_password(ctx):
+    if ctx.unattended or not await _needs_password(ctx, environment):
         return False
     answer = await ctx.ask(Question("sudo", {"command": redact(command)}, timeout=TIMEOUT, tool_call_id=ctx.call_id))
     value = answer.value.get("value") if isinstance(answer, Answered) else None
@@ -37,9 +40,9 @@ def forget_wrong_password(ctx: ToolContext, output: str) -> None:
         ctx.memory.sudo_password = None
 
 
-async def _needs_password(ctx: ToolContext) -> bool:
+async def _needs_password(ctx: ToolContext, environment: Mapping[str, str]) -> bool:
     """False if sudo is not installed, or runs without a password here."""
-    request = ProcessRequest(("sudo", "-n", "true"), "/", {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}, timeout=5.0)
+    request = ProcessRequest(("sudo", "-n", "true"), "/", environment, timeout=5.0)
     try:
         outcome = await ctx.run_process(request, lambda _chunk: None)
     except (OSError, HermesError):

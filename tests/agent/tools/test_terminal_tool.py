@@ -11,7 +11,7 @@ import trio
 
 from hermes.agent.ports import ToolFailure, ToolOutput
 from hermes.agent.tools.shell import Terminal
-from hermes.messages import Answered
+from hermes.messages import Answered, ClientAnswer, NoClient
 from hermes.settings import Settings
 from tests.support.tool_context import FakeToolContext, make_services
 
@@ -211,3 +211,67 @@ async def test_approved_command_runs_and_the_result_says_so(ctx: FakeToolContext
     value = await run(ctx, tmp_path, "rm -rf build")
     assert "approved" in value["note"]
     assert not (tmp_path / "work" / "build").exists()
+
+
+# A sudo that wants the password `open sesame`, and remembers for the directory that it was given.
+FAKE_SUDO = """#!/bin/sh
+case "$1" in
+  -n) shift; [ -e "$0.ticket" ] || { echo "sudo: a password is required" >&2; exit 1; }; "$@" ;;
+  -S) read -r given; [ "$given" = "open sesame" ] && touch "$0.ticket" && exit; echo "Sorry, try again." >&2; exit 1 ;;
+  *) echo "sudo: a terminal is required to read the password" >&2; exit 1 ;;
+esac
+"""
+
+
+async def run_sudo(ctx: FakeToolContext, tmp_path: Path, command: str) -> dict[str, Any]:
+    programs = tmp_path / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "sudo").write_text(FAKE_SUDO)
+    (programs / "sudo").chmod(0o755)
+    services = make_services(tmp_path)
+    environment = {**services.environment, "PATH": f"{programs}:{services.environment['PATH']}"}
+    with trio.fail_after(30):
+        output = await Terminal(make_services(tmp_path, environment=environment)).run(ctx, {"command": command})
+    assert isinstance(output, ToolOutput)
+    assert "open sesame" not in output.content
+    value: dict[str, Any] = json.loads(output.content)
+    return value
+
+
+async def test_sudo_asks_once_for_the_password_and_never_shows_it(ctx: FakeToolContext, tmp_path: Path) -> None:
+    ctx.answers.append(Answered({"value": "open sesame"}))
+    value = await run_sudo(ctx, tmp_path, "cat; sudo echo done; env | grep -c sesame")
+    assert (value["output"], [one.method for one in ctx.asked]) == ("done\n0\n", ["sudo"])
+    assert ctx.asked[0].timeout == 120
+    assert (await run_sudo(ctx, tmp_path, "sudo echo again"))["output"] == "again\n"
+    assert len(ctx.asked) == 1
+
+
+async def test_a_wrong_password_for_sudo_is_forgotten_and_asked_for_again(ctx: FakeToolContext, tmp_path: Path) -> None:
+    ctx.answers += [Answered({"value": "guess"}), Answered({"value": "open sesame"})]
+    value = await run_sudo(ctx, tmp_path, "sudo echo done")
+    assert (value["exit_code"], value["output"]) == (1, "Sorry, try again.\n")
+    assert (await run_sudo(ctx, tmp_path, "sudo echo done"))["output"] == "done\n"
+
+
+@pytest.mark.parametrize("answer", [Answered({"value": ""}), Answered({"value": 7}), Answered({}), NoClient()])
+async def test_sudo_without_a_password_fails_plainly(
+    ctx: FakeToolContext, tmp_path: Path, answer: ClientAnswer
+) -> None:
+    ctx.answers.append(answer)
+    value = await run_sudo(ctx, tmp_path, "sudo echo done")
+    assert value["exit_code"] == 1
+    assert "terminal is required" in value["output"]
+    assert ctx.memory.sudo_password is None
+
+
+async def test_nobody_is_asked_where_sudo_needs_no_password_or_nobody_is_there(
+    ctx: FakeToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "sudo.ticket").touch()
+    await run_sudo(ctx, tmp_path, "sudo echo done")
+    (tmp_path / "programs" / "sudo.ticket").unlink()
+    ctx.unattended = True
+    await run_sudo(ctx, tmp_path, "sudo echo done")
+    assert ctx.asked == []
