@@ -56,7 +56,7 @@ class Reader:
     async def call(self, socket: Any, number: int, method: str, **params: Any) -> tuple[Any, list[Any]]:
         """The result, and the events that came before it."""
         await socket.send_message(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
-        before = []
+        before: list[Any] = []
         while True:
             frame = json.loads(await socket.get_message())
             if frame.get("id") == number:

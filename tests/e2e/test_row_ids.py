@@ -113,8 +113,8 @@ async def test_no_wrong_target_falls_back_to_an_ordinal_or_is_read_as_a_number(t
                 for wrong in (True, False, "2", str(editor.ids[1]), 1.5, [1], {"row": 1}):
                     await editor.refused(4004, truncate_before_row_id=wrong, **CONFIRMED)
                     await editor.refused(4004, truncate_before_user_ordinal=wrong, **CONFIRMED)
-                for ordinal in (-1, 3, 10**9):
-                    await editor.refused(4018, truncate_before_user_ordinal=ordinal, **CONFIRMED)
+                for far in (-1, 3, 10**9):
+                    await editor.refused(4018, truncate_before_user_ordinal=far, **CONFIRMED)
                 for confirm in (None, False, 1, "true"):
                     await editor.refused(4029, truncate_before_row_id=editor.ids[1], confirm_truncate=confirm)
                 await editor.refused(4004, confirm_truncate=True)
@@ -153,7 +153,6 @@ async def test_the_last_cut_comes_back_until_something_new_is_said_also_after_a_
 
 
 async def test_an_edit_after_an_interrupt_is_accepted_at_the_first_try(tmp_path: Path) -> None:
-    """Both in one write, so that not even the answer to the interrupt is waited for; and one after the other."""
     dice = random.Random(3)
     script = Script.of(
         Reply.of({"text": ["Let ", "me ", "think"]}, {"wait_for": "never"}, when={"last_user_contains": "hang"}),

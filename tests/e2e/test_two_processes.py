@@ -48,9 +48,8 @@ async def refused_on_the_gateway(second: ServerProcess, key: str, name: str) -> 
         response = await second.request(method, {"session_id": other, **params})
         assert response["error"]["code"] == 4090, response
         assert response["error"]["data"]["owner"].startswith(name)
-    assert [row["text"] for row in (await second.call("session.history", {"session_id": other}))["messages"]][
-        0
-    ] == "first"
+    history = await second.call("session.history", {"session_id": other})
+    assert history["messages"][0]["text"] == "first"
 
 
 async def refused_by_acp(editor: ServerProcess, key: str, name: str) -> None:
