@@ -13,6 +13,7 @@ from typing import Final
 from hermes.events import ReasoningDelta, SessionEvent, TextDelta, ThinkingStatus
 from hermes.nurseries.event_log import LogEntry
 from hermes.protocols.gateway.events import Shown, WireEvent, event_frame, translate
+from hermes.records import dataclass
 
 ENCODED_AS = "gateway"
 MERGED_BYTES: Final = 256 * 1024
@@ -23,28 +24,65 @@ ShownNow = Callable[[], Shown]
 """What hosts may see; asked only when something has to be encoded."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Entries that were read in one go, in runs of what merges. ``cost`` is their estimated size in bytes. Shared by
+    readers, never changed."""
+
+    runs: tuple[list[Entry], ...]
+    cost: int
+
+
+class Batches:
+    """The newest batch of each session: clients that read in step find their entries grouped already."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[int, int, Batch]] = {}
+
+    def batch(self, session_id: str, entries: list[Entry]) -> Batch:
+        first, last = entries[0].seq, entries[-1].seq
+        known = self._newest.get(session_id)
+        if known is not None and known[:2] == (first, last):
+            return known[2]
+        made = grouped(entries)
+        if len(entries) > 1:
+            self._newest[session_id] = (first, last, made)
+        return made
+
+    def forget(self, session_id: str) -> None:
+        self._newest.pop(session_id, None)
+
+
+def grouped(entries: list[Entry]) -> Batch:
+    runs: list[list[Entry]] = []
+    cost = 0
+    for entry in entries:
+        cost += entry.cost
+        if runs and merges(runs[-1][-1].event, entry.event):
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    return Batch(tuple(runs), cost)
+
+
 class Backlog:
     """Entries in order, in runs that become one frame each. ``cost`` is their estimated size in bytes."""
 
     def __init__(self) -> None:
         self._runs: list[list[Entry]] = []
-        self._newest_cost = 0
         self.cost = 0
 
     def __len__(self) -> int:
         """How many frames it will be."""
         return len(self._runs)
 
-    def add(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            self.cost += entry.cost
-            fits = self._newest_cost + entry.cost <= MERGED_BYTES
-            if self._runs and fits and merges(self._runs[-1][-1].event, entry.event):
-                self._runs[-1].append(entry)
-                self._newest_cost += entry.cost
-            else:
-                self._runs.append([entry])
-                self._newest_cost = entry.cost
+    def add(self, batch: Batch) -> None:
+        self.cost += batch.cost
+        runs = batch.runs
+        if self._runs and merges(self._runs[-1][-1].event, runs[0][0].event):
+            self._runs[-1] = [*self._runs[-1], *runs[0]]
+            runs = runs[1:]
+        self._runs.extend(runs)
 
     def take(self) -> Iterator[list[Entry]]:
         """All runs; the backlog is empty afterwards."""
@@ -63,6 +101,15 @@ def run_frame(run: list[Entry], session_id: str, shown: ShownNow) -> bytes:
     """The frame of one run; empty where this surface shows nothing."""
     if len(run) == 1:
         return entry_frame(run[0], session_id, shown)
+    # Readers in step merge the same entries: their frame stays with the last of them.
+    name = f"{ENCODED_AS}:{run[0].seq}"
+    frame = run[-1].encoded.get(name)
+    if frame is None:
+        frame = run[-1].encoded[name] = _merged_frame(run, session_id, shown)
+    return frame
+
+
+def _merged_frame(run: list[Entry], session_id: str, shown: ShownNow) -> bytes:
     first = translate(run[0].event, shown())
     if first is None:
         return b""

@@ -75,7 +75,7 @@ class Watch:
     def _collect(self) -> bool:
         try:
             while entries := self._subscription.next_nowait():
-                self._backlog.add(entries)
+                self._backlog.add(self._client.server.batches.batch(self.session.runtime_id, entries))
         except Lagged:
             return self._cut_off()
         if len(self._backlog) == 1:
@@ -195,6 +195,7 @@ class GatewayClient:
             del self._watches[watch.session.runtime_id]
             watch.session.detach(self.name)
             self.questions.forget(watch.session)
+            self.server.batches.forget(watch.session.runtime_id)
 
     def catch_up(self, session: Session) -> None:
         """Queue every event of the session that came before this moment. Called right before an answer is given."""

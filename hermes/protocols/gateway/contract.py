@@ -25,8 +25,8 @@ OPENRPC: Final = "1.3.2"
 REFERENCES: Final = "#/components/schemas/{model}"
 ABOUT: Final = (
     "JSON-RPC 2.0, one object per line on standard input and output, or per WebSocket message. Parameters are always "
-    "by name; keys that a method does not declare are refused. Events and requests of the server are extensions of this "
-    "document (x-events, x-server-requests)."
+    "by name; keys that a method does not declare are refused. Events and requests of the server are extensions of "
+    "this document (x-events, x-server-requests)."
 )
 
 
