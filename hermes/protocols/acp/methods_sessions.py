@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Final
 
 import trio
@@ -158,9 +159,11 @@ async def _replay(ctx: AcpContext, session: Session) -> None:
             rows = tuple(session.rows[: session.rows_before_turn + 1])
     else:
         view.rewind(session.log.latest_seq)
-    for frame in replay_frames(session.key, rows, tuple(session.memory.todos), cwd=session.memory.cwd, running=running):
-        if not await ctx.connection.wait_room() or not ctx.connection.send_frame(frame):
-            return
+    frames = replay_frames(session.key, rows, tuple(session.memory.todos), cwd=session.memory.cwd, running=running)
+    with view.paused() as unfinished:
+        for frame in chain(frames, unfinished):
+            if not await ctx.connection.wait_room() or not ctx.connection.send_frame(frame):
+                return
 
 
 def _begins(event: object, session: Session) -> bool:

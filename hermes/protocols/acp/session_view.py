@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -118,6 +119,8 @@ class SessionView:
         self._pending: list[PendingPrompt] = []
         self._asked: set[str] = set()
         self._stopping: set[str] = set()
+        self._pauses = 0
+        self._resumed = trio.Event()
         self.started = False
         self._feed = SessionFeed(session.log)
         self._translator = self._new_translator()
@@ -154,6 +157,19 @@ class SessionView:
         self._feed = SessionFeed(self.session.log, after=seq)
         self._translator = self._new_translator()
         return True
+
+    @contextmanager
+    def paused(self) -> Iterator[list[bytes]]:
+        """No update is sent meanwhile. Gives what was sent so far of the message that is being written: the part of
+        the conversation that is in no row yet."""
+        self._pauses += 1
+        try:
+            yield list(self._translator.open_message()) if self.started else []
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                self._resumed.set()
+                self._resumed = trio.Event()
 
     def submit(self, prompt: Prompt) -> PendingPrompt:
         """Hand a prompt to the session; synchronous, so prompts and cancels take effect in the order of their frames.
@@ -205,6 +221,7 @@ class SessionView:
 
     async def _pass_on(self) -> None:
         while self._batch:
+            await self._wait_resumed()
             event = self._batch.popleft()
             for frame in self._translator.frames(event):
                 await self._send(frame)
@@ -225,7 +242,12 @@ class SessionView:
     async def _send(self, frame: bytes) -> None:
         if not self._connection.has_room:
             await self._connection.wait_room()
+        await self._wait_resumed()
         self._connection.send_frame(frame)
+
+    async def _wait_resumed(self) -> None:
+        while self._pauses:
+            await self._resumed.wait()
 
     async def _answer(self, turn_id: str, record: TurnRecord) -> None:
         stopped = turn_id in self._stopping

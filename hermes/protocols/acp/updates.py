@@ -115,6 +115,8 @@ class Translator:
         self._buffer: list[str] = []
         self._buffered = (MESSAGE, "")
         """Kind and message of the text that is held back."""
+        self._open_text: list[str] = []
+        """What was sent of the message that is being written."""
         self._said: list[str] = []
         self._thought = False
         self._spoke = False
@@ -156,8 +158,16 @@ class Translator:
             self._buffer.clear()
             # As it was when the text came: the event that makes it be sent may have begun something new.
             kind, message = self._buffered
+            if kind == self._kind and message == self._message_id():
+                self._open_text.append(text)
             for start in range(0, len(text), MAX_CHUNK):
                 yield chunk_frame(self.session_id, kind, message, text[start : start + MAX_CHUNK])
+
+    def open_message(self) -> Iterator[bytes]:
+        """What was sent so far of the message that is being written, once more and under its id."""
+        text = "".join(self._open_text)
+        if self._kind is not None and text:
+            yield chunk_frame(self.session_id, self._kind, self._message_id(), text)
 
     # --- text --------------------------------------------------------------------------------------------------------
 
@@ -166,6 +176,7 @@ class Translator:
             yield from self.flush()
             self._message += 1
             self._kind = kind
+            self._open_text.clear()
             # The blank line that separates it from the message before is for those who join deltas.
             text = text.removeprefix("\n\n") if kind == MESSAGE else text
         if text:

@@ -136,6 +136,30 @@ async def test_load_of_a_session_whose_turn_runs_shows_the_turn_and_goes_on() ->
         assert tool_statuses(client.updates(), "n1")[-1] == "failed"
 
 
+async def test_load_in_the_middle_of_a_message_shows_its_beginning_and_goes_on_with_it() -> None:
+    go_on = trio.Event()
+
+    async def reply(request: Any, on_delta: Any) -> Any:
+        on_delta(DeltaKind.TEXT, "the beginning ")
+        await go_on.wait()
+        return await say("and the end")(request, on_delta)
+
+    services, _ = make_services(say("one"), reply)
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "first")
+        request = client.start_prompt(session, "second")
+        await client.frame(lambda frame: "the beginning" in str(frame))
+        start = len(client.frames)
+        await client.call("session/load", sessionId=session, cwd="/tmp", mcpServers=[])
+        assert client.text(after=start) == "onethe beginning "
+        go_on.set()
+        assert (await client.answer(request))["result"]["stopReason"] == "end_turn"
+        assert client.text(after=start) == "onethe beginning and the end"
+        ids = [update["messageId"] for update in client.updates("agent_message_chunk", after=start)]
+        assert len(set(ids)) == 2
+
+
 async def test_resume_replays_nothing_and_the_next_prompt_knows_the_history() -> None:
     services, model = make_services(say("one"), say("two"))
     async with acp_client(services) as client:
