@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 PROCESS_NOTE_CHARS = 4000
 MCP_PATIENCE = 1.0
 """Seconds that the first turn of a session waits for MCP servers which are still connecting."""
+CHOICES = ("title", "title_source", "model", "provider", "model_config", "cwd")
+"""What others may change of a session while its row is made."""
+CHOICES_WITHIN = 5.0
 SWITCH_NOTE = "switch_note"
 MODEL_WARNING = "model_warning"
 
@@ -124,8 +127,20 @@ async def ensure_stored(session: Session) -> None:
     """The session row exists from the first accepted prompt on (gateway §3.2)."""
     if session.is_stored:
         return
-    await session.services.store.create_session(session.stored)
+    created = session.stored
+    await session.services.store.create_session(created)
     session.is_stored = True
+    # Chosen while this waited, by somebody who found a session that is in memory only.
+    missed = {name: getattr(session.stored, name) for name in CHOICES}
+    missed = {name: value for name, value in missed.items() if value != getattr(created, name)}
+    if not missed:
+        return
+    with trio.CancelScope(deadline=trio.current_time() + CHOICES_WITHIN, shield=True):
+        try:
+            await session.services.store.update_session(session.key, **missed)
+        except HermesError as error:
+            session.stored = replace(session.stored, **{name: getattr(created, name) for name in missed})
+            session.notice(f"{', '.join(missed)} could not be stored: {error.message}", level="warning")
 
 
 async def reload(session: Session) -> None:

@@ -56,6 +56,38 @@ async def test_the_prompt_is_durable_before_the_turn_is_told_to_have_started(
         assert SessionsChanged() in [entry.event for entry in services.announce.since(0)[0]]
 
 
+@pytest.mark.parametrize("taken", (False, True), ids=("a free title", "a taken title"))
+async def test_a_title_given_while_the_session_is_being_stored_is_stored_or_taken_back(
+    taken: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    asked, go = trio.Event(), trio.Event()
+    wait = False
+
+    async def before(name: str) -> None:
+        if name == "create_session" and wait:
+            asked.set()
+            await go.wait()
+
+    store = FailingStore(before=before)
+    services, _ = make_services(say("hi"), say("hi"), store=store)
+    async with running_tree(services) as tree:
+        if taken:
+            await tree.registry.create(source="test", cwd="/", title="mine").ensure_stored()
+        wait = True
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await session.submit_nowait(Prompt("one")).wait_turn()
+        assert turn is not None
+        await asked.wait()
+        await session.set_title("mine")
+        go.set()
+        assert (await turn.wait_ended()).completed
+        stored = await services.store.get_session(session.key)
+        assert stored is not None
+        assert stored.title == session.stored.title == ("one" if taken else "mine")
+        warned = [event.text for event in events_of(session) if isinstance(event, Notice) and event.level == "warning"]
+        assert len(warned) == taken
+
+
 async def test_a_turn_without_words_continues_what_is_there(autojump_clock: trio.testing.MockClock) -> None:
     services, model = make_services(say("go on"))
     async with running_tree(services) as tree:
