@@ -1,5 +1,6 @@
 # make serve   start the server              make test   every check and every test
 # make docs    reference pages, site         make dist   wheel and source archive
+# make binary  one file that needs no Python  make bench  latencies and throughput, told
 # make console rebuild the web console from hermes/console/src (needs Node 20.19 or newer)
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # need not wait (124), tasks started without being awaited for a start value (114), checkpoints written as sleep(0) (115).
 ASYNC_OFF := ASYNC109,ASYNC114,ASYNC115,ASYNC124
 
-.PHONY: serve test lint pytest docs site bench dist console clean
+.PHONY: serve test lint pytest docs site bench dist binary console clean
 
 serve: $(VENV)/.for-serve
 	$(BIN)/hermes serve $(SERVE_ARGS)
@@ -43,6 +44,9 @@ bench: $(VENV)/.for-test
 dist: $(VENV)/.for-dist
 	$(BIN)/python -m build
 
+binary: $(VENV)/.for-binary
+	$(BIN)/python packaging/build_binary.py dist
+
 # The built files are committed, so nobody needs Node who does not change the console.
 console:
 	cd hermes/console/src && npm ci --no-audit --no-fund && npm run build
@@ -70,6 +74,10 @@ $(VENV)/.for-test: pyproject.toml $(VENV)/.made
 
 $(VENV)/.for-docs: pyproject.toml $(VENV)/.made
 	$(PIP) install --editable '.[docs]'
+	@touch $@ $(VENV)/.for-serve
+
+$(VENV)/.for-binary: pyproject.toml $(VENV)/.made
+	$(PIP) install --editable '.[binary]'
 	@touch $@ $(VENV)/.for-serve
 
 $(VENV)/.for-dist: pyproject.toml $(VENV)/.made

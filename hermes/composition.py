@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hermes import __version__
 from hermes.agent.ports import ResolvedModel, Tool, TranscriptStore
 from hermes.agent.providers.http_stream import HttpClient, ProxySettings
 from hermes.agent.providers.registry import Models
@@ -31,6 +32,8 @@ from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.ids import random_ids
 from hermes.nurseries.mcp_servers import McpServers, session_tools
 from hermes.nurseries.mcp_transport import TransportHost
+from hermes.nurseries.node_log import NodeLog
+from hermes.nurseries.node_spans import node_spans
 from hermes.nurseries.plugin_process import PluginHost
 from hermes.nurseries.plugin_tools import adapt_plugins
 from hermes.nurseries.process_tree import owner_tag
@@ -39,6 +42,7 @@ from hermes.nurseries.scopes import LiveTree
 from hermes.nurseries.services import Services, ToolBuilder
 from hermes.nurseries.session import Session
 from hermes.prompt_sources import PromptSources
+from hermes.telemetry import tracer_provider
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +88,7 @@ def build_services(
         random=random.random,
         owner=current_owner(secrets.token_hex(8)),
         owner_lives=lambda owner: not provably_dead(owner, host=platform.node()),
-        tree=LiveTree(),
+        tree=_observed_tree(),
         build_tools=_tool_builder(config, tools, plugins, mcp),
         build_prompt=prompts,
         directory_hints=prompts.directory_hints,
@@ -95,6 +99,15 @@ def build_services(
         redact=hide,
         tool_summary=tool_preview,
     )
+
+
+def _observed_tree() -> LiveTree:
+    tree = LiveTree()
+    tree.observers.append(NodeLog())
+    provider = tracer_provider()
+    if provider is not None:
+        tree.observers.append(node_spans(provider, __version__))
+    return tree
 
 
 def _follow_config(config: LiveConfig, announce: EventLog[ServerEvent]) -> Models:

@@ -338,6 +338,11 @@ def child_environment(settings: Settings, environ: Mapping[str, str] | None = No
     hidden = PROVIDER_KEYS | OWN_SECRETS | _named_key_variables(settings)
     for name in hidden - set(settings.terminal.env_passthrough):
         variables.pop(name, None)
+    return without_bundle(variables)
+
+
+def without_bundle(variables: dict[str, str]) -> dict[str, str]:
+    """The same variables as a one-file build was started with: what it has put there for itself is taken out."""
     for name in [name for name in variables if name.startswith("_PYI_") or name == "_MEIPASS2"]:
         del variables[name]
     original = variables.pop("LD_LIBRARY_PATH_ORIG", None)
@@ -346,6 +351,16 @@ def child_environment(settings: Settings, environ: Mapping[str, str] | None = No
     elif original is not None or getattr(sys, "frozen", False):
         variables.pop("LD_LIBRARY_PATH", None)
     return variables
+
+
+def wanted_span_exporter(environ: Mapping[str, str] | None = None) -> str:
+    """The exporter that the usual variables of OpenTelemetry ask for; empty: none."""
+    variables = os.environ if environ is None else environ
+    named = variables.get("OTEL_TRACES_EXPORTER", "").partition(",")[0].strip().lower()
+    endpoints = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or named == "none":
+        return ""
+    return named or ("otlp" if any(variables.get(name, "").strip() for name in endpoints) else "")
 
 
 # --- the user's terminal ---------------------------------------------------------------------------------------------
@@ -369,4 +384,4 @@ def terminal_variables(environ: Mapping[str, str] | None = None) -> TerminalVari
 
 def environment_with(extra: Mapping[str, str]) -> dict[str, str]:
     """This process's own environment and more, for a program that acts as the user."""
-    return {**os.environ, **extra}
+    return {**without_bundle(dict(os.environ)), **extra}

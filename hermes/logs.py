@@ -22,6 +22,10 @@ from hermes.records import dataclass
 
 Redact = Callable[[str], str]
 
+FACTS = "hermes_facts"
+"""The ``extra`` of a record under which a mapping stands whose members become fields of a JSON line; the message of
+the record says the same in words."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogFields:
@@ -158,9 +162,13 @@ class JsonFormatter(logging.Formatter):
             "message": self._redact(record.getMessage()),
         }
         entry |= {name: value for name, value in _named(_fields.get()) if value}
+        entry |= {name: self._shown(value) for name, value in getattr(record, FACTS, {}).items()}
         if traceback := _traceback(self, record):
             entry["traceback"] = self._redact(traceback[0])
         return json.dumps(entry, ensure_ascii=False)
+
+    def _shown(self, value: object) -> object:
+        return self._redact(value) if isinstance(value, str) else value
 
 
 def _named(fields: LogFields) -> tuple[tuple[str, str], ...]:

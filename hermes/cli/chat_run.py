@@ -19,6 +19,7 @@ from hermes.cli.gateway_link import LinkLost, Where, open_link
 from hermes.cli.gateway_peer import GatewayPeer
 from hermes.cli.terminal_style import is_dumb, style_of_output
 from hermes.config import LoadedSettings
+from hermes.early_end import Echoes
 from hermes.errors import HermesError
 from hermes.nurseries.containment import TaskPool, open_task_pool, run_until_one_ends
 
@@ -86,8 +87,11 @@ class _Chat:
         await trio.sleep_forever()
 
     async def watch_signals(self) -> None:
+        echoes = Echoes()
         with trio.open_signal_receiver(*SIGNALS) as signals:
             async for number in signals:
+                if echoes.is_echo(number, trio.current_time()):
+                    continue
                 if number != signal.SIGINT:
                     self.code = 128 + number
                     return

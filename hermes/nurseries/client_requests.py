@@ -39,6 +39,15 @@ MAX_OPEN = 64
 SHOWN_ANSWERS = frozenset({"approval", "clarify"})
 """Questions whose answers are no secret."""
 
+OUTCOME_WORDS: Mapping[object, str] = {
+    Answered: "answered",
+    Declined: "declined",
+    Unsupported: "unsupported",
+    TimedOut: "timed_out",
+    Withdrawn: "withdrawn",
+    NoClient: "no_client",
+}
+
 WITHDRAWAL_WORDS: Mapping[Cause, str] = {Cause.SESSION_CLOSED: "session_closed", Cause.SHUTDOWN: "shutdown"}
 
 
@@ -210,6 +219,7 @@ class OpenRequests:
                 with trio.move_on_after(timeout):
                     await request.settlement.wait()
                 request.settle(TimedOut(partial=dict(request.locks) or None))
+                node.outcome = OUTCOME_WORDS[type(request.settlement.value)]
         finally:
             # Reached with the question still open only when the wait was cancelled.
             request.settle(Withdrawn(withdrawal_word(node), partial=dict(request.locks) or None))

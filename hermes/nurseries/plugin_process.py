@@ -24,8 +24,10 @@ from hermes.records import dataclass
 log = logging.getLogger(__name__)
 
 EXIT_SEEN_WITHIN = 1.0
-# -P: the directory in which the tool works must not offer modules to the child.
-CHILD = (sys.executable, "-P", "-m", "hermes.nurseries.plugin_child")
+# -P: the directory in which the tool works must not offer modules to the child. A one-file build knows no such option,
+# and imports from nowhere but itself.
+SAFE_PATH = () if getattr(sys, "frozen", False) else ("-P",)
+CHILD = (sys.executable, *SAFE_PATH, "-m", "hermes.nurseries.plugin_child")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -17,10 +17,21 @@ from hermes.errors import NodeNotFound
 from hermes.outcomes import CancelReason, Cause
 
 
+class NodeObserver(Protocol):
+    """Told of every node when it appears and when it is over. Neither method may wait or raise."""
+
+    def started(self, node: ReasonScope) -> None: ...
+
+    def ended(self, node: ReasonScope, outcome: str, reason: CancelReason | None) -> None:
+        """``outcome``: completed, failed, cancelled, dropped (it never ran), or a word of the node's own kind;
+        ``reason``: why, where it did not run to its end."""
+
+
 class LiveTree:
     """All nodes by id, and a counter that moves with every change, so that a watcher knows when to look again."""
 
     def __init__(self) -> None:
+        self.observers: list[NodeObserver] = []
         self._nodes: dict[str, ReasonScope] = {}
         self._last_id = 0
         self._version = 0
@@ -55,10 +66,16 @@ class LiveTree:
     def added(self, node: ReasonScope) -> None:
         self._nodes[node.node_id] = node
         self.touched()
+        for observer in self.observers:
+            observer.started(node)
 
     def removed(self, node: ReasonScope) -> None:
         self._nodes.pop(node.node_id, None)
         self.touched()
+
+    def ended(self, node: ReasonScope, outcome: str, reason: CancelReason | None) -> None:
+        for observer in self.observers:
+            observer.ended(node, outcome, reason)
 
     def touched(self) -> None:
         self._version += 1
@@ -76,6 +93,9 @@ class ReasonScope:
     ``on_cancel``, when given, is called synchronously instead of cancelling the scope at once: a node with work to do
     before its end (a turn: phase, questions) routes every cancel through one door.
 
+    ``outcome``, when set inside the block, is the word for its end that observers are told; ``told_by_owner``: the
+    owner calls ``tell_end`` itself, because how the node has ended is settled only after its block.
+
     ``seen_from_below``, when given, says what a reason from above is called below this node: a delegated agent is
     stopped by its parent, whoever stopped that one.
     """
@@ -91,11 +111,13 @@ class ReasonScope:
         "name",
         "node_id",
         "on_cancel",
+        "outcome",
         "parent",
         "phase",
         "pids",
         "seen_from_below",
         "started_at",
+        "told_by_owner",
         "tree",
     )
 
@@ -129,6 +151,8 @@ class ReasonScope:
         self.on_cancel: Callable[[CancelReason], bool] | None = None
         self.seen_from_below: Callable[[CancelReason], CancelReason] | None = None
         self.entered = False
+        self.outcome = ""
+        self.told_by_owner = False
         self._own_reason: CancelReason | None = None
         self._scope = trio.CancelScope(deadline=deadline)
         if parent is not None:
@@ -196,9 +220,17 @@ class ReasonScope:
 
     def close(self) -> None:
         """Take the node out of the tree. For nodes that never ran; a ``with`` block does it by itself."""
+        self._leave_tree()
+        self.tree.ended(self, "dropped", self.reason)
+
+    def _leave_tree(self) -> None:
         if self.parent is not None:
             self.parent.children.pop(self.node_id, None)
         self.tree.removed(self)
+
+    def tell_end(self, outcome: str, reason: CancelReason | None) -> None:
+        """What the owner of a ``told_by_owner`` node says in the end, once."""
+        self.tree.ended(self, outcome, reason)
 
     def __enter__(self) -> ReasonScope:
         self.entered = True
@@ -215,7 +247,20 @@ class ReasonScope:
                 self._own_reason = CancelReason(Cause.DEADLINE)
             return swallowed
         finally:
-            self.close()
+            self._leave_tree()
+            if not self.told_by_owner:
+                self._tell_observed_end(error)
+
+    def _tell_observed_end(self, error: BaseException | None) -> None:
+        if not self.tree.observers:
+            return
+        reason = self.reason if self.caught or error is not None else None
+        if reason is not None:
+            self.tree.ended(self, "cancelled", reason)
+        elif error is None:
+            self.tree.ended(self, self.outcome or "completed", None)
+        else:
+            self.tree.ended(self, "cancelled" if _is_cancellation(error) else "failed", None)
 
     def walk(self) -> Iterator[ReasonScope]:
         """This node and everything below it, parents first."""
@@ -251,3 +296,10 @@ class ReasonScope:
         if self.phase is not None:
             return self.phase()
         return "running" if self.entered else "starting"
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    """True for a cancellation by a scope that is no node."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from hermes.early_end import Echoes
 from hermes.events import ServerDraining
 from hermes.nurseries.artifacts import Artifacts
 from hermes.nurseries.browser_broker import BrowserBroker
@@ -133,9 +134,12 @@ class ServerTree:
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         wanted = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+        echoes = Echoes()
         with trio.open_signal_receiver(*wanted) as received:
             task_status.started()
             async for number in received:
+                if echoes.is_echo(number, trio.current_time()):
+                    continue
                 if not self.stop(CancelReason(Cause.SHUTDOWN, signal.Signals(number).name)):
                     # The second one: whoever sends it does not want to wait.
                     os._exit(EXIT_AT_ONCE)

@@ -23,6 +23,7 @@ from hermes.errors import (
     StoreUnavailable,
 )
 from hermes.events import ApprovalsCancelled, SessionReclaimed, StatusUpdate
+from hermes.logs import log_fields
 from hermes.messages import Row
 from hermes.nurseries.child_results import lost_prompt
 from hermes.nurseries.containment import Crash, contained
@@ -214,7 +215,8 @@ class SessionRegistry:
 
     async def _hold(self, session: Session) -> None:
         try:
-            await contained(f"session {session.key}", session.run)
+            with log_fields(session=session.key, request=""):
+                await contained(f"session {session.key}", session.run)
         finally:
             self._grants.keep(session.key, session.memory.grants)
             if self._by_runtime.get(session.runtime_id) is session:

@@ -204,6 +204,7 @@ class ToolBatch:
             result = await self._result_of(slot, node)
             # Set inside the scope: a result that came in the same tick as a cancel is what happened.
             slot.result, slot.state = result, SlotState.DONE
+            node.outcome = "failed" if result.is_error else "completed"
         if slot.result is None:
             slot.result, slot.state = cancelled_result(slot, node.own_reason), SlotState.DONE
 

@@ -36,6 +36,7 @@ from hermes.events import (
     TurnStopping,
     UsageUpdated,
 )
+from hermes.logs import current_log_fields, log_fields
 from hermes.messages import Prompt, RewindIntent, Row, ToolResult
 from hermes.nurseries import turn_end
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS
@@ -98,6 +99,9 @@ class Turn:
             deadline = trio.current_time() + prompt.limits.deadline_s
         self.scope = ReasonScope("turn", self.turn_id, session.scope, deadline=deadline, phase=lambda: self.phase.value)
         self.scope.on_cancel = self.cancel
+        self.scope.told_by_owner = True
+        self._request = current_log_fields().request
+        """Whose request it is, for the log: its task may be started by the session's."""
         self._usage_before = session.usage
         self._steers: list[str] = []
         self._closing = False
@@ -179,6 +183,10 @@ class Turn:
 
     async def run(self) -> None:
         """Run to the outcome. Never raises but ``Cancelled``; the slot is free when it returns."""
+        with log_fields(session=self.session_key, turn=self.turn_id, request=self._request):
+            await self._run_to_end()
+
+    async def _run_to_end(self) -> None:
         try:
             with self.scope:
                 result = await contained(f"turn {self.turn_id}", self._live, log=False)

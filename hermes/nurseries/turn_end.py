@@ -17,6 +17,7 @@ import trio
 from hermes.agent.interruption import closing_rows, exit_reason, failure_row
 from hermes.errors import HermesError, ProviderError, StoreUnavailable
 from hermes.events import SessionEvent, TurnEnded, TurnRefused
+from hermes.logs import log_fields
 from hermes.messages import Row
 from hermes.nurseries import turn_start
 from hermes.nurseries.containment import Crash, contained
@@ -204,13 +205,17 @@ def conclude(session: Session, turn: Turn, ending: Ending, *, in_time: bool) -> 
     if event is not None:
         session.emit(event)
     turn.ended.settle(record)
+    outcome = record.outcome
+    turn.scope.tell_end(record.run_status.value, outcome.reason if isinstance(outcome, Cancelled) else None)
     for hook in list(session.on_turn_end):
         hook(turn, record)
     session.announce_info()
     if session.closing:
         session.drop_queue()
     else:
-        session.start_next_queued()
+        # Its request is another one than this turn's.
+        with log_fields(request=""):
+            session.start_next_queued()
 
 
 def retained(turn: Turn, record: TurnRecord) -> dict[str, Any]:

@@ -35,6 +35,7 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
     {
         ("", "mcp"),
         ("", "trio_asyncio"),
+        ("", "opentelemetry"),
         ("", "rich"),
         ("", "quart"),
         ("", "quart_trio"),

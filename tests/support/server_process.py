@@ -173,20 +173,32 @@ class HttpServer(ServerProcess):
 
 @asynccontextmanager
 async def server_process(
-    home: Path, *arguments: str, environ: Mapping[str, str] | None = None, cwd: Path | None = None
+    home: Path,
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    command: Path = COMMAND,
 ) -> AsyncIterator[ServerProcess]:
-    """``hermes *arguments`` with this home. Killed at the end if the test has not stopped it."""
-    async with _running(ServerProcess, home, arguments, environ, cwd) as server:
+    """``hermes *arguments`` with this home. Killed at the end if the test has not stopped it.
+
+    ``command``: another ``hermes`` than the installed one.
+    """
+    async with _running(ServerProcess, home, (str(command), *arguments), environ, cwd) as server:
         yield server
 
 
 @asynccontextmanager
 async def http_server(
-    home: Path, *arguments: str, environ: Mapping[str, str] | None = None, cwd: Path | None = None
+    home: Path,
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    command: Path = COMMAND,
 ) -> AsyncIterator[HttpServer]:
     """``hermes serve`` on a free port, ready to answer."""
     port = free_port()
-    async with _running(HttpServer, home, ("serve", "--port", str(port), *arguments), environ, cwd) as server:
+    line = (str(command), "serve", "--port", str(port), *arguments)
+    async with _running(HttpServer, home, line, environ, cwd) as server:
         server.port = port
         with trio.fail_after(START_TIMEOUT):
             await wait_for_health(server)
@@ -198,11 +210,11 @@ Kind = TypeVar("Kind", bound=ServerProcess)
 
 @asynccontextmanager
 async def _running(
-    kind: type[Kind], home: Path, arguments: Sequence[str], environ: Mapping[str, str] | None, cwd: Path | None
+    kind: type[Kind], home: Path, line: Sequence[str], environ: Mapping[str, str] | None, cwd: Path | None
 ) -> AsyncIterator[Kind]:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     process = await trio.lowlevel.open_process(
-        [str(COMMAND), *arguments],
+        line,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

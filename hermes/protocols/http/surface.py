@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import count
 from typing import Any
 
 import trio
@@ -18,6 +19,7 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
 from hermes.errors import HermesError
+from hermes.logs import log_fields
 from hermes.nurseries.containment import run_until_one_ends
 from hermes.nurseries.runs import RunRegistry
 from hermes.nurseries.server_tree import ServerTree
@@ -66,6 +68,7 @@ class HttpSurface:
         mint_ticket: Callable[[], str] | None = None,
     ) -> None:
         services = tree.services
+        self._numbers = count(1)
         wire = run_wire(services.redact, lambda: bool(services.settings().display.interim_assistant_messages))
         runs = RunRegistry(
             services,
@@ -119,7 +122,8 @@ class HttpSurface:
             await send(message)
 
         try:
-            await self._guarded(scope, receive_watched, send_with_cors)
+            with log_fields(request=f"http {scope['method']} {scope['path']} #{next(self._numbers)}"):
+                await self._guarded(scope, receive_watched, send_with_cors)
         finally:
             work.client_gone()
 

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from hermes.errors import Overloaded
+from hermes.logs import log_fields
 from hermes.nurseries.connection import ConnectionEnd, ConnectionTree
 from hermes.nurseries.containment import Crash, PooledTask, PoolFull, alone, contained
 from hermes.protocols.channels.message_channel import MessageChannel
@@ -243,14 +244,16 @@ class RpcConnection(Generic[C]):
         except ValidationError as error:
             self._refuse(call, self._dialect.map_params_error(error, call.method))
             return
-        try:
-            outcome = method.call(ctx, params)
-            if isinstance(outcome, Awaiting):
-                self._start_waiting(call, outcome)
-            else:
-                self._answer(call, outcome)
-        except Exception as error:
-            self._refuse(call, self._dialect.map_error(alone(error), call.method))
+        # Whatever this call starts, now or in a task of its own, logs under its name.
+        with log_fields(request=f"{self.name} {call.method} #{call.number}"):
+            try:
+                outcome = method.call(ctx, params)
+                if isinstance(outcome, Awaiting):
+                    self._start_waiting(call, outcome)
+                else:
+                    self._answer(call, outcome)
+            except Exception as error:
+                self._refuse(call, self._dialect.map_error(alone(error), call.method))
 
     def _start_waiting(self, call: Call, awaiting: Awaiting[Any]) -> None:
         async def wait() -> None:
