@@ -73,9 +73,9 @@ class Surface:
             while not ready():
                 await trio.sleep(0.002)
 
-    async def ended(self, run_id: str) -> dict[str, Any]:
+    async def ended(self, run_id: str, within: float = 10) -> dict[str, Any]:
         """The terminal status of a run."""
-        with trio.fail_after(10):
+        with trio.fail_after(within):
             while True:
                 status: dict[str, Any] = (await self.get(f"/v1/runs/{run_id}")).json()
                 if status["status"] in ("completed", "failed", "cancelled", "interrupted"):

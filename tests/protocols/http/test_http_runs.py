@@ -144,9 +144,9 @@ async def test_a_burst_that_outruns_the_sessions_window_loses_nothing() -> None:
 
 async def test_a_run_of_a_hundred_thousand_deltas_can_be_read_from_its_beginning_after_its_end() -> None:
     pieces = [f"{number} " for number in range(100_000)]
-    async with http_surface(say(*pieces)) as surface:
+    async with http_surface(say(*pieces), within=150) as surface:
         run_id = await start(surface)
-        await surface.ended(run_id)
+        await surface.ended(run_id, within=120)
         seen = await events(surface, run_id)
         assert seen[0].data["seq"] == 0
         assert "".join(frame.data.get("delta", "") for frame in seen) == "".join(pieces)
