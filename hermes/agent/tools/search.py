@@ -52,6 +52,8 @@ class SearchFiles(BuiltinTool):
         root = absolute(ctx, str(arguments.get("path") or "."))
         if not root.exists():
             raise failure(f"{root} does not exist")
+        if not (root.is_dir() or root.is_file()):
+            raise failure(f"{root} is neither a directory nor a regular file")
         by_name = arguments.get("target") == "files"
         pattern = str(arguments["pattern"])
         try:
@@ -74,7 +76,16 @@ class SearchFiles(BuiltinTool):
         return self._result(ctx, walk, arguments, by_name=by_name)
 
     async def _ripgrep(self, ctx: ToolContext, walk: Walk, pattern: str) -> None:
-        argv = [str(self.services.ripgrep), "--json", "--no-config", "--max-columns", "4000", "--max-filesize", "5M"]
+        argv = [
+            str(self.services.ripgrep),
+            "--json",
+            "--no-config",
+            "--no-require-git",
+            "--max-columns",
+            "4000",
+            "--max-filesize",
+            "5M",
+        ]
         argv += ["--sort", "path", "-C", str(walk.context)]
         for name in VCS:
             argv += ["--glob", f"!{name}/"]

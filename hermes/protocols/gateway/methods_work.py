@@ -72,12 +72,13 @@ def process_kill(client: GatewayClient, params: w.ProcessKillParams) -> Any:
         raise InvalidParams("process_id is required")
     session = client.session(params.session_id)
     before = session.processes.get(params.process_id)
-    if before.status != "running":
-        return {"status": "already_exited", "session_id": before.process_id, "exit_code": before.exit_code}
 
     async def kill() -> dict[str, Any]:
+        # Also one that has ended: what it has left behind goes with it.
         info = await session.processes.kill(params.process_id)
         client.catch_up(session)
+        if before.status != "running":
+            return {"status": "already_exited", "session_id": info.process_id, "exit_code": info.exit_code}
         return {
             "status": "killed",
             "session_id": info.process_id,
