@@ -27,6 +27,7 @@ from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.replay_memory import ReplayMemory
 from hermes.nurseries.scopes import LiveTree
+from hermes.outcomes import TurnRecord
 from hermes.records import dataclass
 
 if TYPE_CHECKING:
@@ -115,5 +116,7 @@ class Services:
     """``spill(call_id, text)`` writes an oversize tool result away and returns the path to tell."""
     directory_hints: Callable[[str], PathHints | None] | None = None
     """``directory_hints(cwd)`` makes the finder of instruction files for a session that works there (TL-11)."""
+    turn_observers: list[Callable[[TurnRecord], None]] = field(default_factory=list)
+    """Told of the end of every turn of every session. They must not wait or raise."""
     redact: Callable[[str], str] = field(default=lambda text: text)
     tool_summary: Callable[[str, Mapping[str, Any]], str] = field(default=lambda name, _args: name)

@@ -207,6 +207,8 @@ def conclude(session: Session, turn: Turn, ending: Ending, *, in_time: bool) -> 
     turn.ended.settle(record)
     outcome = record.outcome
     turn.scope.tell_end(record.run_status.value, outcome.reason if isinstance(outcome, Cancelled) else None)
+    for observer in session.services.turn_observers:
+        observer(record)
     for hook in list(session.on_turn_end):
         hook(turn, record)
     session.announce_info()

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from hermes.nurseries.artifacts import Artifacts
 from hermes.nurseries.browser_broker import BrowserBroker
+from hermes.nurseries.loop_watch import LoopWatch
 from hermes.nurseries.run import Run
 from hermes.nurseries.runs import RunRegistry
 from hermes.nurseries.server_tree import ServerTree
@@ -61,6 +62,9 @@ class Api:
     """Makes a ticket for the gateway's WebSocket, where there is one."""
     routes: tuple[Route, ...] = ()
     principal: str = ""
+    connections: Callable[[], int] = field(default=lambda: 0)
+    """How many are being served; the listener knows."""
+    loop: LoopWatch = field(default_factory=LoopWatch)
     unstored: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
     """Responses that were not to be stored, by id, for the retry of a request with a key: in memory, the newest."""
 

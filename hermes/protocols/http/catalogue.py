@@ -144,9 +144,23 @@ async def _checks(api: Api, state: str) -> dict[str, dict[str, Any]]:
 
 async def metrics(call: Call) -> Reply:
     await trio.lowlevel.checkpoint()
-    api = call.api
-    text = api.metrics.exposition(active=api.runs.active, nodes=len(api.services.tree))
-    return Reply(200, text, content_type=CONTENT_TYPE)
+    return Reply(200, call.api.metrics.exposition(_gauges(call.api)), content_type=CONTENT_TYPE)
+
+
+def _gauges(api: Api) -> dict[str, float]:
+    sessions = api.tree.registry.live()
+    return {
+        "hermes_active_runs": api.runs.active,
+        "hermes_tree_nodes": len(api.services.tree),
+        "hermes_sessions": len(sessions),
+        "hermes_turns_running": sum(session.running for session in sessions),
+        "hermes_prompts_queued": sum(len(session.slot.queued) for session in sessions),
+        "hermes_open_questions": sum(len(session.requests) for session in sessions),
+        "hermes_processes": len(api.services.supervisor.live()),
+        "hermes_connections": api.connections(),
+        "hermes_loop_longest_round_seconds": api.loop.take_longest(),
+        "hermes_loop_busy_seconds": api.loop.busy_seconds,
+    }
 
 
 # --- models ----------------------------------------------------------------------------------------------------------

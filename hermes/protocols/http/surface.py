@@ -77,7 +77,8 @@ class HttpSurface:
             draining=tree.draining.is_set,
         )
         metrics = Metrics(services.clock)
-        runs.on_end.append(lambda _run, record: metrics.turn_ended(record))
+        runs.on_end.append(lambda _run, record: metrics.run_ended(record))
+        services.turn_observers.append(metrics.turn_ended)
         principal = principal_of(options.profile, options.key)
         routes = (*ROUTES, Route("GET", "/openapi.json", _openapi, "This description", public=True))
         self.api = Api(tree, options, runs, metrics, mint_ticket=mint_ticket, routes=routes, principal=principal)
@@ -136,6 +137,7 @@ class HttpSurface:
     ) -> None:
         """Serve until cancelled, or until the sessions have ended and what was left to write is written."""
         listener = HttpListener(self.app, websockets=self.websockets, limits=limits)
+        self.api.connections = lambda: listener.connections
         listen = partial(listener.serve, listeners, drain=self.api.tree.sessions_ended)
         await response_records.end_abandoned(self.api)
         # The sockets listen already: who connects from now on is heard.
@@ -146,7 +148,9 @@ class HttpSurface:
             self.api.runs.shutdown_requested()
             await trio.sleep_forever()
 
-        await run_until_one_ends(("http runs", self.api.runs.run), ("http", listen), ("http draining", mark_draining))
+        tasks = (("http runs", self.api.runs.run), ("http", listen), ("http draining", mark_draining))
+        with self.api.loop.watching():
+            await run_until_one_ends(*tasks)
 
     def _is_public(self, method: str, path: str) -> bool:
         if path == browser_control.REGISTER_PATH and not browser_control.enabled(self.api):

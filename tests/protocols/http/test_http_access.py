@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from hermes.messages import Prompt
+from hermes.outcomes import CancelReason, Cause
+from hermes.protocols.http.metrics import GAUGES
 from hermes.protocols.http.routes import ROUTES
 from hermes.settings import Settings
 from tests.support.core import call, hang, say
@@ -238,7 +241,32 @@ async def test_detailed_health_and_metrics_show_the_turns() -> None:
         assert (body["status"], body["gateway_state"]) == ("ok", "running")
         assert body["metrics_today"]["messages"] == 1
         text = (await surface.get("/metrics")).text
-        assert 'hermes_turns_ended_total{status="completed"} 1.0' in text
+        assert 'hermes_turns_ended_total{cause="",status="completed"} 1.0' in text
+
+
+async def test_the_metrics_say_what_the_server_has_at_hand_whoever_asked_for_it() -> None:
+    async with http_surface(say("", calls=[call("nap", seconds=3600)])) as surface:
+        session = surface.tree.registry.create(source="test", cwd="/")
+        turn = await session.submit_nowait(Prompt("x")).wait_turn()
+        assert turn is not None
+        await surface.until(lambda: turn.in_tools)
+        found = samples((await surface.get("/metrics")).text)
+        assert found["hermes_turns_running"] == found["hermes_sessions"] == 1
+        assert found["hermes_open_questions"] == found["hermes_processes"] == found["hermes_active_runs"] == 0
+        assert found["hermes_connections"] >= 1
+        assert found["hermes_tree_nodes"] > 3
+        assert 0 < found["hermes_loop_longest_round_seconds"] <= found["hermes_loop_busy_seconds"]
+        turn.cancel(CancelReason(Cause.USER_INTERRUPT))
+        await turn.wait_ended()
+        found = samples((await surface.get("/metrics")).text)
+        assert found['hermes_turns_ended_total{cause="user_interrupt",status="cancelled"}'] == 1
+        assert found["hermes_turns_running"] == 0
+        assert {name for name in GAUGES if name not in found} == set()
+
+
+def samples(text: str) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
 
 
 async def test_the_live_tree_is_shown_and_one_node_of_it_cancelled() -> None:
