@@ -396,7 +396,9 @@ async def test_nothing_of_a_stopped_turn_follows_its_answer_wherever_the_stop_fa
 async def test_a_provider_that_refuses_is_an_error_of_the_prompt_and_the_session_goes_on(
     status: int, code: int, tmp_path: Path
 ) -> None:
-    script = Script.of(Reply.of(faults={"status": status}), said("better"))
+    refused = Reply.of(faults={"status": status})
+    # A refused key is read anew and tried once more.
+    script = Script.of(*[refused] * (2 if status == 401 else 1), said("better"))
     with trio.fail_after(LIMIT):
         async with FakeProvider(script) as provider, editor(tmp_path / "home", model_environment(provider)) as client:
             session = await client.new_session(tmp_path)
