@@ -279,6 +279,10 @@ class WebSocket:
                 frame: Frame = json.loads(data)
                 return frame
 
+    def drop(self) -> int:
+        """Take what has come without looking at it; 0 at the end."""
+        return len(self._socket.recv(1 << 20))
+
     until = Stdio.until
     call = Stdio.call
 

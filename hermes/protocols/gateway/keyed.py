@@ -20,7 +20,9 @@ from hermes.protocols.gateway.schemas import KeyedParams, PromptSubmitParams
 from hermes.protocols.rpc.method_table import Answer, Awaiting, Method
 from hermes.protocols.wire.json_codec import encode
 
-OUTSIDE_THE_BODY: Final = frozenset({"request_key", "idempotency_key", "session_id", "profile", "client_message_id"})
+OUTSIDE_THE_BODY: Final = frozenset(
+    {"request_key", "idempotency_key", "session_id", "profile", "client_message_id", "cols"}
+)
 MAKES_A_SESSION: Final = frozenset(
     {"session.create", "session.branch", "session.branch_whole", "session.branch_stored"}
 )

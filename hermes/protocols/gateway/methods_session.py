@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hermes.agent.ports import StoredSession
 from hermes.agent.stored_views import clean_title
-from hermes.errors import EmptyText, InvalidValue, StoredSessionNotFound, TitleTaken
+from hermes.errors import EmptyText, InvalidValue, MissingSessionId, StoredSessionNotFound, TitleTaken
 from hermes.messages import Row
 from hermes.nurseries.command_views import status_text
 from hermes.nurseries.session import Session
@@ -143,6 +143,8 @@ async def most_recent(client: GatewayClient, params: s.EmptyParams) -> dict[str,
 @methods.method("session.resume", s.SessionResumeParams, s.SessionSnapshot)
 def resume(client: GatewayClient, params: s.SessionResumeParams) -> Awaiting[Any]:
     """By stored key or exact title; a session that is live already is shared, nobody is evicted."""
+    if not params.session_id:
+        raise MissingSessionId
     if params.cols is not None:
         client.columns = params.cols
 
