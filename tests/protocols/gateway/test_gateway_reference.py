@@ -17,6 +17,10 @@ HEAD = """# Gateway methods
 One JSON-RPC object per line (`hermes gateway`, standard input and output) or per WebSocket message (`/api/ws` of
 `hermes serve`). Undeclared parameters are refused with code 4000; every method also takes `profile`, of which only
 `default` exists. A trailing `?` marks what may be left out.
+
+Methods that change something take a `request_key` (or `idempotency_key`; `prompt.submit` also `client_message_id`): for
+five minutes a repeat under the same key, on any connection of the server, gets the first answer and is not done again;
+with other parameters it is refused with code 4009. A refused call is judged anew.
 """
 
 
