@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROCESS_NOTE_CHARS = 4000
-MCP_PATIENCE = 1.0
+MCP_PATIENCE = 5.0
 """Seconds that the first turn of a session waits for MCP servers which are still connecting."""
 CHOICES = ("title", "title_source", "model", "provider", "model_config", "cwd")
 """What others may change of a session while its row is made."""
