@@ -214,6 +214,7 @@ class OpenRequests:
         self._note(request, None)
         self.phase_changed()
         timeout = float("inf") if question.timeout is None or question.timeout <= 0 else question.timeout
+        node.limit = trio.current_time() + timeout
         try:
             with node:
                 with trio.move_on_after(timeout):

@@ -93,6 +93,8 @@ class ReasonScope:
     ``on_cancel``, when given, is called synchronously instead of cancelling the scope at once: a node with work to do
     before its end (a turn: phase, questions) routes every cancel through one door.
 
+    ``limit``: when the work of the node will end itself (a command's timeout, a question's), shown as its deadline.
+
     ``outcome``, when set inside the block, is the word for its end that observers are told; ``told_by_owner``: the
     owner calls ``tell_end`` itself, because how the node has ended is settled only after its block.
 
@@ -108,6 +110,7 @@ class ReasonScope:
         "details",
         "entered",
         "kind",
+        "limit",
         "name",
         "node_id",
         "on_cancel",
@@ -147,6 +150,7 @@ class ReasonScope:
         self.phase = phase
         self.pids = pids
         self.deadline = deadline
+        self.limit = float("inf")
         self.started_at = trio.current_time()
         self.on_cancel: Callable[[CancelReason], bool] | None = None
         self.seen_from_below: Callable[[CancelReason], CancelReason] | None = None
@@ -281,8 +285,9 @@ class ReasonScope:
         }
         if reason is not None:
             node["cause"], node["reason"] = reason.cause.value, reason.text
-        if self.deadline != float("inf"):
-            node["deadline_in_s"] = round(self.deadline - now, 3)
+        deadline = min(self.deadline, self.limit)
+        if deadline != float("inf"):
+            node["deadline_in_s"] = round(deadline - now, 3)
         if self.details:
             node["details"] = dict(self.details)
         if self.pids is not None:

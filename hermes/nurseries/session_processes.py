@@ -121,7 +121,9 @@ class SessionProcesses:
         stdin = request.stdin if request.stdin is not None else Stdin.NULL
         spec = self._spec(request, turn_id, stdin=stdin, node_id=node.node_id)
         node.pids = lambda: self._supervisor.pids_of_node(node.node_id)
+        node.limit = float("inf") if request.timeout is None else began + request.timeout
         end = await self._supervisor.run(spec, take)
+        node.limit = float("inf")
         output, head = kept.take()
         return ProcessOutcome(
             exit_code=None if end.timed_out else end.exit_code,

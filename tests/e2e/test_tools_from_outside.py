@@ -99,7 +99,7 @@ async def test_one_of_three_parallel_calls_is_cancelled_by_its_node_and_the_turn
         "env": {"SPECIMEN_NOTES": str(notes)},
         "supports_parallel_tool_calls": True,
     }
-    name = "mcp_specimen_slow"
+    name = "mcp__specimen__slow"
     three = calls(*((name, {"seconds": seconds}) for seconds in (2.0, 600.0, 2.1)))
     config = {"mcp_servers": {"specimen": server}}
     async with playing(tmp_path / "home", three, say("went on"), surface=surface, config=config) as (driver, provider):
