@@ -166,7 +166,7 @@ class Prompt:
     limits: TurnLimits = TurnLimits()
     owns_processes: bool = False
     load_api_content: Callable[[], Awaitable[Content]] | None = None
-    """Reads ``api_content`` when the turn begins (files the prompt names), so that neither a surface nor a cancel waits."""
+    """Reads ``api_content`` when the turn begins (files the prompt names): so no surface and no cancel waits."""
     asks_here: bool = False
     """This submitter itself can answer questions through its own channel (an HTTP run); others rely on attachments."""
     guest_tools: Callable[[], Sequence[Any]] | None = None

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import trio
+
 from hermes.agent.model_catalog import EFFORTS
 from hermes.agent.provider_rows import PROVIDER_ROWS
 from hermes.errors import InvalidValue, SessionNotFound, Unavailable
@@ -331,8 +333,8 @@ async def _set_personality(services: Services, session: Session | None, name: st
 
 
 async def _set_cwd(services: Services, key: str, value: str) -> dict[str, Any]:
-    path = os.path.abspath(os.path.expanduser(value)) if value else ""
-    if not path or not os.path.isdir(path):
+    path = os.path.abspath(os.path.expanduser(value)) if value else ""  # noqa: ASYNC240 (touches no file)
+    if not path or not await trio.Path(path).is_dir():
         raise InvalidValue("there is no such directory")
     await change(services, "terminal.cwd", path)
     return {"key": key, "value": path, "cwd": path, "branch": current_branch(path) or ""}

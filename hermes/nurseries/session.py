@@ -188,7 +188,7 @@ class Session:
             raise SessionClosing
         await self._nursery.start(self._supervise, process, name, name=name)
 
-    async def _supervise(
+    async def _supervise(  # noqa: ASYNC128 (handed on)
         self, process: BackgroundProcess, name: str, task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED
     ) -> None:
         supervisor = self.services.supervisor

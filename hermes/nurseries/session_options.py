@@ -82,7 +82,7 @@ def switch_note(resolved: ResolvedModel) -> str:
 
 async def move(session: Session, cwd: str) -> None:
     """The session works in another directory from now on: tools, relative paths, project files."""
-    if os.path.normpath(cwd) == os.path.normpath(session.memory.cwd):
+    if os.path.normpath(cwd) == os.path.normpath(session.memory.cwd):  # noqa: ASYNC240 (touches no file)
         return
     session.memory.cwd = cwd
     session.memory.file_reads.clear()

@@ -123,7 +123,7 @@ class StdioGateway(GatewayDriver):
     async def pump(self) -> None:
         at = 0
         while not (self.server.output_ended and at == len(self.server.frames)):
-            await self.server.wait_for_output(lambda: len(self.server.frames) > at)
+            await self.server.wait_for_output(lambda seen=at: len(self.server.frames) > seen)
             for frame in self.server.frames[at:]:
                 self.keep(frame)
             at = len(self.server.frames)
