@@ -57,7 +57,8 @@ class ServerProcess:
         """Wait until it holds; looked at again whenever something was written. Fails if the output ends first."""
         while not condition():
             if self.output_ended:
-                raise AssertionError(f"the output ended before {what}; stderr:\n{self.stderr[-4000:]}")
+                state = f"exit {self.process.poll()}"
+                raise AssertionError(f"the output ended ({state}) before {what}; stderr:\n{self.stderr[-4000:]}")
             await self._changed.wait()
 
     async def wait_for_output(self, condition: Callable[[], bool]) -> None:
