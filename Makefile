@@ -34,6 +34,7 @@ lint: $(VENV)/.for-test
 docs: $(VENV)/.for-serve
 	$(BIN)/hermes schema config > docs/reference/configuration.md
 	$(BIN)/hermes schema cli > docs/reference/command-line.md
+	$(BIN)/hermes schema turns > docs/explanation/turn-states.md
 
 site: docs $(VENV)/.for-docs
 	$(BIN)/mkdocs build --strict

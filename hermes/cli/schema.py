@@ -14,6 +14,7 @@ PAGES: Mapping[str, str] = MappingProxyType(
     {
         "cli": "hermes.cli.command_reference",
         "config": "hermes.cli.config_reference",
+        "turns": "hermes.cli.turn_states",
         "openapi": "hermes.protocols.http.openapi",
     }
 )
