@@ -13,6 +13,7 @@ from hermes.config import (
     child_environment,
     config_path,
     effective_settings,
+    environment_with,
     home_from_environment,
     load_settings,
     read_server_key,
@@ -324,3 +325,12 @@ def test_tools_get_the_library_path_from_before_a_one_file_build() -> None:
     assert child_environment(settings, packed | {"LD_LIBRARY_PATH_ORIG": "/opt/lib"}) == {"LD_LIBRARY_PATH": "/opt/lib"}
     assert child_environment(settings, packed | {"LD_LIBRARY_PATH_ORIG": ""}) == {}
     assert child_environment(settings, {"LD_LIBRARY_PATH": "/own"}) == {"LD_LIBRARY_PATH": "/own"}
+
+
+def test_a_program_that_acts_as_the_user_sees_nothing_of_a_one_file_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/tmp/_MEI1:/opt/lib")
+    monkeypatch.setenv("LD_LIBRARY_PATH_ORIG", "/opt/lib")
+    monkeypatch.setenv("_PYI_ARCHIVE_FILE", "x")
+    seen = environment_with({"ADDED": "1"})
+    assert (seen["LD_LIBRARY_PATH"], seen["ADDED"]) == ("/opt/lib", "1")
+    assert {"LD_LIBRARY_PATH_ORIG", "_PYI_ARCHIVE_FILE"} & set(seen) == set()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from hermes.logs import DescriptorHandler, LogFields, LogOptions, current_log_fields, log_fields, set_up_logging
+from hermes.logs import FACTS, DescriptorHandler, LogFields, LogOptions, current_log_fields, log_fields, set_up_logging
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +65,16 @@ def test_a_json_record_is_one_line_with_its_traceback_redacted(pipe: tuple[int, 
     assert (entry["level"], entry["message"], entry["request"]) == ("error", "failed", "r1")
     assert "ValueError: ***" in entry["traceback"]
     assert "hunter2" not in line
+
+
+def test_the_facts_of_a_record_are_fields_of_a_json_line_and_redacted(pipe: tuple[int, int]) -> None:
+    set_up_logging(LogOptions(json=True), hide, stderr=pipe[1])
+    facts = {"event": "turn_ended", "duration_s": 1.5, "reason": "hunter2", "cause": None}
+    with log_fields(session="s1", turn="t1", request="r1"):
+        logging.getLogger("hermes.x").info("done", extra={FACTS: facts})
+    entry = json.loads(os.read(pipe[0], 4096))
+    assert {name: entry[name] for name in facts} == facts | {"reason": "***"}
+    assert (entry["session"], entry["turn"], entry["request"]) == ("s1", "t1", "r1")
 
 
 def test_a_level_filters_records(pipe: tuple[int, int]) -> None:

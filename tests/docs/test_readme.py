@@ -17,7 +17,7 @@ def test_the_first_lines_are_the_two_commands_and_make_knows_them() -> None:
     first, second = README.splitlines()[:2]
     assert first.split()[:2] == ["make", "serve"]
     assert second.split()[:2] == ["make", "test"]
-    for target in re.findall(r"`make (\w+)`", README) + ["serve", "test"]:
+    for target in [*re.findall(r"`make (\w+)`", README), "serve", "test"]:
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
