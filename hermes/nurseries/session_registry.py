@@ -17,6 +17,7 @@ from hermes.agent.stored_views import latest_todos, lost_delegations, unfinished
 from hermes.errors import (
     Draining,
     HermesError,
+    InvalidParams,
     Overloaded,
     SessionNotFound,
     StoredSessionNotFound,
@@ -109,8 +110,10 @@ class SessionRegistry:
         hidden: bool = False,
         principal: str | None = None,
     ) -> Session:
-        """A new session, live at once; nothing is stored yet (``turn_start.ensure_stored`` does). Raises ``Draining``
-        and ``Overloaded``."""
+        """A new session, live at once; nothing is stored yet (``turn_start.ensure_stored`` does). Raises ``Draining``,
+        ``Overloaded``, and ``InvalidParams`` for a directory that no system can have."""
+        if "\0" in cwd:
+            raise InvalidParams("cwd: a path cannot contain a NUL character")
         now = self.services.clock()
         stored = StoredSession(
             key=key or self.services.ids("session"),

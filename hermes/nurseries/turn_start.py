@@ -252,7 +252,12 @@ def warn_once(session: Session, resolved: ResolvedModel) -> None:
 
 def real_path(cwd: str, path: str) -> str:
     """The file a tool would touch: links followed, so that two names of one file are one (TL-21)."""
-    return os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))
+    wanted = os.path.join(cwd, os.path.expanduser(path))
+    try:
+        return os.path.realpath(wanted)
+    except ValueError:
+        # No name of a file (a NUL, half a character): the tool says so itself, in its result.
+        return os.path.normpath(wanted)
 
 
 async def ask_auxiliary(

@@ -15,6 +15,8 @@ import pytest
 import trio
 import trio_websocket
 
+from hermes.testing import FakeProvider, Reply, Script
+from tests.support.drivers import driving
 from tests.support.server_process import http_server, server_process
 
 pytestmark = pytest.mark.e2e
@@ -67,6 +69,7 @@ GATEWAY_REFUSALS: list[tuple[str, dict[str, Any], int]] = [
     ("session.resume", {"session_id": "20200101_000000_ffffff_no"}, 4007),
     ("session.resume", {}, 4006),
     ("session.create", {"cwd": "/", "surprise": 1}, 4000),
+    ("session.create", {"cwd": "/\0"}, -32602),
     ("session.events.since", {"session_id": "ffffffff", "last_seen": 0}, 4001),
     ("session.title", {"session_id": "ffffffff"}, 4001),
 ]
@@ -131,6 +134,27 @@ async def test_http_refuses_each_bad_request_in_the_envelope_and_goes_on(tmp_pat
                 big = await client.post(chat, headers=right, content=b"x" * LONG)
                 assert big.status_code == 413
                 assert (await client.get("/v1/models", headers=right)).status_code == 200
+
+
+@pytest.mark.parametrize("name", ("read_file", "write_file", "search_files", "patch"))
+async def test_a_path_of_the_model_that_is_none_fails_that_call_alone(name: str, tmp_path: Path) -> None:
+    arguments = {"path": "a\0b", "content": "x", "pattern": "x", "old_string": "x", "new_string": "y"}
+    wanted = {
+        "read_file": ("path",),
+        "write_file": ("path", "content"),
+        "search_files": ("path", "pattern"),
+        "patch": ("path", "old_string", "new_string"),
+    }[name]
+    call = {"tool_call": {"name": name, "arguments": {key: arguments[key] for key in wanted}}}
+    with trio.fail_after(60):
+        async with FakeProvider(Script.of(Reply.of(call), Reply.of({"text": "I see"}))) as provider:
+            environ = {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "test-key-0123456789"}
+            environ["HERMES_MODEL"] = "fake-model"
+            async with driving("gateway stdio", tmp_path / "home", environ) as driver:
+                await driver.start("please")
+                assert (await driver.terminal())["status"] == "complete"
+                assert "NUL" in str(provider.requests[-1].body)
+                assert "Traceback" not in driver.server.stderr
 
 
 # The client library leaves its socket to the collector when the server closes first.

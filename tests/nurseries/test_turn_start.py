@@ -13,6 +13,7 @@ import trio.testing
 from hermes.agent.ports import BackgroundProcessInfo, LeaseOwner
 from hermes.errors import (
     HermesError,
+    InvalidParams,
     NotFound,
     SessionOwnedElsewhere,
     StaleRewindTarget,
@@ -86,6 +87,19 @@ async def test_a_title_given_while_the_session_is_being_stored_is_stored_or_take
         assert stored.title == session.stored.title == ("one" if taken else "mine")
         warned = [event.text for event in events_of(session) if isinstance(event, Notice) and event.level == "warning"]
         assert len(warned) == taken
+
+
+@pytest.mark.parametrize("path", ("a\0b", "\0", "\ud800/x"))
+def test_what_is_no_name_of_a_file_is_left_for_the_tool_to_refuse(path: str) -> None:
+    assert turn_start.real_path("/work", path) == f"/work/{path}"
+
+
+async def test_no_session_works_in_a_directory_that_cannot_be(autojump_clock: trio.testing.MockClock) -> None:
+    services, _ = make_services()
+    async with running_tree(services) as tree:
+        with pytest.raises(InvalidParams):
+            tree.registry.create(source="test", cwd="/work\0")
+        assert tree.registry.live() == []
 
 
 async def test_a_turn_without_words_continues_what_is_there(autojump_clock: trio.testing.MockClock) -> None:

@@ -32,6 +32,8 @@ def _absolute(path: str) -> str:
         drive, _ = ntpath.splitdrive(path)
         where = "a Windows path means nothing to this server" if drive else "it must be absolute"
         raise ValueError(where)
+    if "\0" in path:
+        raise ValueError("it cannot contain a NUL character")
     return path
 
 
