@@ -17,7 +17,7 @@ from hermes.protocols.gateway.websocket import websocket_handler
 from hermes.protocols.http.call import HttpOptions
 from hermes.protocols.http.surface import HttpSurface
 from hermes.server_key import ServerKey
-from hermes.start import EXIT_CANNOT_START, settle_memory, start_tree
+from hermes.start import cannot_start, settle_memory, start_tree
 
 try:
     import resource
@@ -29,27 +29,25 @@ async def serve(loaded: LoadedSettings, options: ServeOptions) -> int:
     """Run the server until it is stopped; returns the exit code."""
     api = loaded.settings.gateway.api_server
     if not is_loopback(api.host) and not options.allow_remote:
-        options.report(
+        return cannot_start(
             f"{api.host} can be reached from other machines. Add --allow-remote if that is what you want; "
             "use a proxy that adds TLS."
         )
-        return EXIT_CANNOT_START
     raise_descriptor_limit()
     limits = listener_limits(loaded)
     try:
         key = read_server_key(loaded.home, configured=api.key)
         listeners = await open_listeners(api.host, api.port, limits)
     except InvalidValue as error:
-        options.report(error.message)
-        return EXIT_CANNOT_START
+        return cannot_start(error.message)
     except OSError as error:
-        options.report(f"cannot listen on {api.host}:{api.port}: {error.strerror or error}. Choose another --port.")
-        return EXIT_CANNOT_START
+        return cannot_start(
+            f"cannot listen on {api.host}:{api.port}: {error.strerror or error}. Choose another --port."
+        )
     try:
         tree = await start_tree(loaded)
     except StoreUnavailable as error:
-        options.report(error.message)
-        return EXIT_CANNOT_START
+        return cannot_start(error.message)
     port = listening_port(listeners)
     gateway = websocket_handler(tree, AdmissionConfig(key.value, api.host))
     surface = HttpSurface(

@@ -120,7 +120,7 @@ class LimitSettings(Area):
     subscriber_bytes: int = setting(4 * 1024 * 1024, "Bytes waiting for one subscriber.", gt=0)
     max_frame_bytes: int = setting(384 * 1024 * 1024, "One incoming frame or line.", gt=0)
     max_body_bytes: int = setting(10_000_000, "One HTTP request body.", gt=0)
-    max_sessions: int = setting(64, "Live sessions; the least recently used idle one makes room.", gt=0)
+    max_sessions: int = setting(4096, "Live sessions; the least recently used idle one makes room.", gt=0)
     max_connections: int = setting(256, "Open connections.", gt=0)
     max_requests: int = setting(256, "Requests in flight on one connection.", gt=0)
     max_queued_prompts: int = setting(32, "Prompts waiting for one session.", gt=0)

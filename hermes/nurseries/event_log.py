@@ -156,7 +156,8 @@ class EventLog(Generic[E]):
         return Subscription(self, self._latest if after is None else after)
 
     def _trim(self) -> None:
-        while self._entries and (len(self._entries) > self._max_events or self._cost > self._max_cost):
+        # The newest stays whatever its size: readers who are in step must not be cut off by one large event.
+        while len(self._entries) > 1 and (len(self._entries) > self._max_events or self._cost > self._max_cost):
             self._cost -= self._entries.popleft().cost
 
 

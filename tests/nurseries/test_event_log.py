@@ -53,13 +53,16 @@ def test_the_tail_is_bounded_in_number_and_in_bytes() -> None:
     assert by_bytes.cost == 8
 
 
-def test_an_event_larger_than_the_window_leaves_nothing() -> None:
+def test_an_event_larger_than_the_window_is_there_for_readers_in_step_and_goes_with_the_next() -> None:
     log = make_log(max_cost=10)
     log.append("small")
     log.append("x" * 100)
-    assert (len(log), log.cost, log.oldest_seq, log.latest_seq) == (0, 0, 3, 2)
-    assert log.since(1) == ([], True)
-    assert log.since(2) == ([], False)
+    assert (len(log), log.cost, log.oldest_seq, log.latest_seq) == (1, 100, 2, 2)
+    entries, truncated = log.since(1)
+    assert ([entry.seq for entry in entries], truncated) == ([2], False)
+    assert log.since(0)[1] is True
+    log.append("next")
+    assert (len(log), log.cost, log.oldest_seq) == (1, 4, 3)
 
 
 async def test_a_new_reader_sees_only_what_is_new_and_a_returning_one_everything_after_its_number() -> None:
