@@ -53,14 +53,14 @@ NO_PERMISSION: tuple[Any, ...] = (
 
 
 @asynccontextmanager
-async def asking(surface: str, tmp_path: Path, times: int) -> AsyncIterator[tuple[Driver, Path]]:
+async def asking(surface: str, tmp_path: Path) -> AsyncIterator[tuple[Driver, Path]]:
     """A server whose every turn wants to delete ``build``; it is still there at the end."""
     home = tmp_path / "home"
     build = home / "build"
     build.mkdir(parents=True, mode=0o700)
     home.chmod(0o700)
-    call = Reply.of({"tool_call": {"name": "terminal", "arguments": {"command": f"cd {home}; {COMMAND}"}}})
-    replies = [call, Reply.of({"text": "I see"})] * times
+    call = {"tool_call": {"name": "terminal", "arguments": {"command": f"cd {home}; {COMMAND}"}}}
+    replies = (Reply.of(call, when={"last_role": "user"}), Reply.of({"text": "I see"}, when={"last_role": "tool"}))
     with trio.fail_after(LIMIT):
         async with FakeProvider(Script.of(*replies)) as provider:
             environ = {
@@ -80,7 +80,7 @@ async def gateway_question(driver: GatewayDriver, at: int) -> dict[str, Any]:
 async def test_no_word_but_an_offered_one_is_consent_at_the_gateway(tmp_path: Path) -> None:
     errors: list[dict[str, Any]] = [{"error": {"code": code, "message": "no"}} for code in (-32601, 4404, 1)]
     answers = [{"result": result} for result in NO_CONSENT] + errors
-    async with asking("gateway stdio", tmp_path, len(answers)) as (driver, build):
+    async with asking("gateway stdio", tmp_path) as (driver, build):
         assert isinstance(driver, GatewayDriver)
         for answer in answers:
             at = len(driver.frames)
@@ -96,7 +96,7 @@ async def test_no_word_but_an_offered_one_is_consent_at_the_gateway(tmp_path: Pa
 
 
 async def test_methods_refuse_what_was_not_offered_and_leave_the_question_open(tmp_path: Path) -> None:
-    async with asking("gateway stdio", tmp_path, 2) as (driver, build):
+    async with asking("gateway stdio", tmp_path) as (driver, build):
         assert isinstance(driver, GatewayDriver)
         await driver.start("please")
         question = await gateway_question(driver, 0)
@@ -124,7 +124,7 @@ async def test_methods_refuse_what_was_not_offered_and_leave_the_question_open(t
 async def test_no_outcome_but_an_offered_option_is_permission_for_an_editor(tmp_path: Path) -> None:
     answers: list[dict[str, Any]] = [{"result": result} for result in NO_PERMISSION]
     answers.append({"error": {"code": -32601, "message": "no"}})
-    async with asking("acp", tmp_path, len(answers) + 1) as (driver, build):
+    async with asking("acp", tmp_path) as (driver, build):
         assert isinstance(driver, AcpDriver)
         for answer in [*answers, None]:
             at = len(driver.server.frames)
@@ -143,7 +143,7 @@ async def test_no_outcome_but_an_offered_option_is_permission_for_an_editor(tmp_
 
 
 async def test_no_body_but_a_known_choice_is_consent_for_a_run(tmp_path: Path) -> None:
-    async with asking("http run", tmp_path, 2) as (driver, build):
+    async with asking("http run", tmp_path) as (driver, build):
         assert isinstance(driver, RunDriver)
         await driver.start("please")
         await driver.wait_for_question()
@@ -163,3 +163,30 @@ async def test_no_body_but_a_known_choice_is_consent_for_a_run(tmp_path: Path) -
         late: httpx2.Response = await driver.client.post(path, json={"choice": "once"})
         assert late.status_code == 409, late.text
         assert build.is_dir()
+
+
+async def test_a_stop_of_one_session_leaves_the_question_of_another_open_and_answerable(tmp_path: Path) -> None:
+    async with asking("gateway stdio", tmp_path) as (driver, _):
+        assert isinstance(driver, GatewayDriver)
+        await driver.start("please")
+        first, first_session = await gateway_question(driver, 0), driver.session_id
+        driver.session_id = ""
+        at = len(driver.frames)
+        await driver.start("please")
+        second, second_session = await gateway_question(driver, at), driver.session_id
+        assert first["id"] != second["id"]
+        await driver.call("session.interrupt", {"session_id": first_session})
+        snapshot = await driver.call("session.activate", {"session_id": second_session})
+        assert [one["id"] for one in snapshot["open_requests"]] == [second["id"]]
+        cancelled = [one for one in driver.frames if one.get("params", {}).get("type") == "request.cancel"]
+        assert [one["params"]["payload"]["id"] for one in cancelled] == [first["id"]]
+        # The answer to the one that is closed does not reach the other.
+        await driver.send({"jsonrpc": "2.0", "id": first["id"], "result": {"choice": "once"}})
+        await driver.send({"jsonrpc": "2.0", "id": second["id"], "result": {"choice": "deny"}})
+        end = await driver.find(
+            lambda frame: (
+                frame.get("params", {}).get("type") == "message.complete"
+                and frame["params"]["session_id"] == second_session
+            )
+        )
+        assert end["params"]["payload"]["status"] == "complete"

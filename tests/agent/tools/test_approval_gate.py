@@ -11,6 +11,7 @@ import trio.testing
 
 from hermes.agent.ports import ToolFailure
 from hermes.agent.tools.approval_gate import Approval, approve_command, approve_edit
+from hermes.errors import ProviderError
 from hermes.messages import Answered, ClientAnswer, Declined, FileDiff, NoClient, TimedOut, Unsupported, Withdrawn
 from hermes.settings import Settings
 from tests.support.tool_context import FakeToolContext, make_services
@@ -139,6 +140,19 @@ async def test_smart_mode_asks_a_person_unless_the_reviewer_approves(
     if verdict == "DENY":
         assert ctx.asked[0].choices == ("once", "deny")
         assert ctx.asked[0].params["smart_denied"] is True
+
+
+async def test_a_reviewer_that_is_slow_or_broken_leaves_it_to_a_person(ctx: FakeToolContext, tmp_path: Path) -> None:
+    async def no_verdict(*_: object, **__: object) -> str:
+        await trio.lowlevel.checkpoint()
+        raise ProviderError("no answer in time", error_class="timeout")
+
+    ctx.settings = settings(mode="smart")
+    ctx.ask_model = no_verdict  # type: ignore[method-assign]
+    ctx.answers.append(Answered({"choice": "deny"}))
+    with pytest.raises(ToolFailure, match="denied"):
+        await approve_command(ctx, make_services(tmp_path), COMMAND, str(tmp_path))
+    assert ctx.asked[0].params["smart_denied"] is False
 
 
 async def test_third_denial_in_a_row_tells_the_model_to_stop(ctx: FakeToolContext, tmp_path: Path) -> None:
