@@ -39,6 +39,7 @@ def status_text(session: Session) -> str:
     """One ``Label: value`` per line below a title line (gateway §3.9)."""
     info = session.info()
     model = f"{info.model} ({info.provider})" if info.provider else info.model
+    waiting = len(session.slot.queued)
     return "\n".join(
         (
             "Session status",
@@ -50,6 +51,7 @@ def status_text(session: Session) -> str:
             f"Last Activity: {moment(session.last_active)}",
             f"Tokens: {info.usage.total_tokens}",
             f"Agent Running: {'Yes' if info.running else 'No'}",
+            *([f"Queued Prompts: {waiting}"] if waiting else []),
         )
     )
 
