@@ -126,6 +126,8 @@ class ServerTree:
             await self.registry.close_all(reason)
         if patience.cancelled_caught:
             log.error("some sessions have not ended in time")
+            # Their last rows may wait for a lock of another program, and nothing can cancel that.
+            self.services.store.stop_waiting()
         self.services.announce.close()
         self.sessions_ended.set()
         # Surfaces put out what is queued and end by themselves; whoever is stalled is cut off.

@@ -38,6 +38,28 @@ async def texts(server: ServerProcess, session_id: str) -> list[str]:
     return [message["text"] for message in history["messages"]]
 
 
+async def test_a_lock_of_another_program_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    call = Reply.of({"tool_call": {"name": "terminal", "arguments": {"command": "sleep 7010"}}})
+    with trio.fail_after(60):
+        async with FakeProvider(Script.of(call)) as provider:
+            async with server_process(home, "gateway", environ=environment(provider)) as server:
+                session_id = (await server.call("session.create", {"cwd": str(tmp_path)}))["session_id"]
+                await server.call("prompt.submit", {"session_id": session_id, "text": "wait"})
+                await server.event("tool.start")
+                other = sqlite3.connect(home / "sessions.db", isolation_level=None)
+                other.execute("BEGIN IMMEDIATE")
+                began = trio.current_time()
+                assert await server.stop() == 0
+                # Without the end of patience: three waits of 5 s each, one after the other.
+                assert trio.current_time() - began < 8
+                other.close()
+            async with server_process(home, "gateway", environ=environment(provider)) as server:
+                # The call whose result could not be stored is given one when the session is loaded and goes on.
+                listed = await server.call("session.list")
+                assert [one["message_count"] for one in listed["sessions"]] == [2]
+
+
 # --- at the start ----------------------------------------------------------------------------------------------------
 
 

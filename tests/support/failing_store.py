@@ -58,6 +58,9 @@ class FailingStore:
         """From now on everything is stored again."""
         self.at, self.refused, self.stay = None, frozenset(), False
 
+    def stop_waiting(self) -> None:
+        self.inner.stop_waiting()
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
 

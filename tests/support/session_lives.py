@@ -98,6 +98,9 @@ class Mortal:
         self._inner = inner
         self.dead = False
 
+    def stop_waiting(self) -> None:
+        self._inner.stop_waiting()
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
 

@@ -42,6 +42,9 @@ class InlineDatabase:
     async def peek(self, job: Callable[[sqlite3.Connection], T]) -> T:
         return await self.scan(job)
 
+    def stop_waiting(self) -> None:
+        """There is no other program."""
+
     async def aclose(self) -> None:
         self._connection.close()
         await trio.lowlevel.cancel_shielded_checkpoint()

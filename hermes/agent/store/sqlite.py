@@ -26,6 +26,7 @@ from hermes.errors import StoreUnavailable
 T = TypeVar("T")
 
 LOCK_TIMEOUT = 5.0
+LOCK_SLICE = 0.2
 READERS = 4
 JOURNAL_BYTES = 64 * 1024 * 1024
 
@@ -70,6 +71,9 @@ class ThreadedDatabase:
         except sqlite3.Error:
             with database_errors():
                 raise
+
+    def stop_waiting(self) -> None:
+        self._writer.stop_waiting()
 
     async def aclose(self) -> None:
         """Finish queued writes, close all connections."""
@@ -139,7 +143,7 @@ class SqliteStore(SqlTranscriptStore):
                 return open_writer(path, synchronous, lock_timeout), open_reader(path, lock_timeout=0)
 
         connection, reader = await trio.to_thread.run_sync(prepare)
-        writer = Writer(connection, fault=fault)
+        writer = Writer(connection, patience=lock_timeout, fault=fault)
         writer.start()
         database = ThreadedDatabase(path, writer, reader, readers=readers, lock_timeout=lock_timeout)
         return cls(database, now=now, host=host)
@@ -162,6 +166,8 @@ def open_writer(path: Path, synchronous: Synchronous, lock_timeout: float) -> sq
     connection = connect(path, lock_timeout=lock_timeout)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_BYTES}")
+    # The writer tries again itself, until ``lock_timeout`` is over or it is told not to wait.
+    connection.execute(f"PRAGMA busy_timeout = {int(min(lock_timeout, LOCK_SLICE) * 1000)}")
     return connection
 
 

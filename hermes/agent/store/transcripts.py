@@ -38,6 +38,8 @@ class Database(Protocol):
         """A read of a few records by key."""
         ...
 
+    def stop_waiting(self) -> None: ...
+
     async def aclose(self) -> None: ...
 
 
@@ -51,6 +53,9 @@ class SqlTranscriptStore:
         self._database = database
         self._now = now
         self._host = host if host is not None else platform.node()
+
+    def stop_waiting(self) -> None:
+        self._database.stop_waiting()
 
     async def aclose(self) -> None:
         await self._database.aclose()

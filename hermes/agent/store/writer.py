@@ -8,6 +8,7 @@ Rules that callers may build on:
    happens (at most one lock timeout and one group): the outcome is always known and is never half done.
 3. When ``run`` returns, the job is committed. A job that raises is undone alone; its group is not affected.
 4. At most ``max_queued`` jobs wait. The next caller waits, cancellably, for a place.
+5. ``stop_waiting`` ends the patience with another program's lock: a server that stops does not wait for it.
 
 Grouping is what makes a thread cheap: one commit and one wake-up of the event loop for all jobs that piled up.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
@@ -54,10 +56,18 @@ class Writer:
     """Owns ``connection`` from ``start`` on. ``start`` and ``run`` are called inside one Trio run."""
 
     def __init__(
-        self, connection: sqlite3.Connection, *, max_queued: int = MAX_QUEUED, fault: Fault = no_fault
+        self,
+        connection: sqlite3.Connection,
+        *,
+        patience: float = 0.0,
+        max_queued: int = MAX_QUEUED,
+        fault: Fault = no_fault,
     ) -> None:
+        """``patience``: how long a locked database is tried again, seconds, beside the connection's own timeout."""
         self._connection = connection
         self._fault = fault
+        self._patience = patience
+        self._hurried = threading.Event()
         # Unbounded by type, bounded by the places: a job is put only by the holder of a place.
         self._queue: queue.SimpleQueue[QueuedJob | None] = queue.SimpleQueue()
         self._places = trio.Semaphore(max_queued)
@@ -87,6 +97,10 @@ class Writer:
         self._queue.put(QueuedJob(job, lambda result: trio.lowlevel.reschedule(task, result)))
         # Not abortable: an abandoned job would have an unknown outcome.
         return cast(T, await trio.lowlevel.wait_task_rescheduled(lambda _raise: trio.lowlevel.Abort.FAILED))
+
+    def stop_waiting(self) -> None:
+        """From now on a lock of another program fails a job at once."""
+        self._hurried.set()
 
     async def aclose(self) -> None:
         """Finish what is queued, then close the connection."""
@@ -141,14 +155,14 @@ class Writer:
         connection = self._connection
         try:
             self._fault("begin")
-            connection.execute("BEGIN IMMEDIATE")
+            self._patiently("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             # Not "lost": trying each job again would wait out the lock again for each.
             return [outcome.Error(error) for _ in jobs], False
         try:
             results = [self._attempt(entry.job) for entry in jobs]
             self._fault("commit")
-            connection.execute("COMMIT")
+            self._patiently("COMMIT")
             self._fault("committed")
         except TransactionLost as lost:
             return [outcome.Error(lost.error) for _ in jobs], True
@@ -159,6 +173,18 @@ class Writer:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
         return results, False
+
+    def _patiently(self, statement: str) -> None:
+        """Try again while another program holds the lock: in slices, so that ``stop_waiting`` is heard."""
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                self._connection.execute(statement)
+                return
+            except sqlite3.OperationalError as error:
+                locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not locked or self._hurried.is_set() or time.monotonic() >= until:
+                    raise
 
     def _attempt(self, job: Job) -> Result:
         connection = self._connection
