@@ -8,7 +8,8 @@ sentinel in its place, which write tools refuse: a mask must never find its way 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from hermes.patterns import lazy_pattern
 
@@ -70,6 +71,19 @@ def mask(value: str) -> str:
 def redact(text: str) -> str:
     """The text with every secret masked."""
     return _replace(text, mask) if text else text
+
+
+def redact_value(value: Any, hide: Callable[[str], str], name: str = "") -> Any:
+    """JSON data with every text in it redacted by ``hide``; the name of an entry counts as part of its text."""
+    if isinstance(value, str):
+        text = hide(value)
+        named = hide(f"{name}={text}") if name else ""
+        return named[len(name) + 1 :] if named.startswith(f"{name}=") else text
+    if isinstance(value, Mapping):
+        return {key: redact_value(item, hide, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_value(item, hide, name) for item in value]
+    return value
 
 
 def redact_file(text: str) -> str:

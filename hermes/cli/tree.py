@@ -69,7 +69,7 @@ def command(watch: bool, node: str | None, reason: str | None, as_json: bool, ur
 def tree_lines(
     node: Mapping[str, Any], style: Style, before: str = "", last: bool = True, top: bool = True
 ) -> Iterator[str]:
-    """The tree as lines: id, kind, name, state, age, and what a stopping node is stopped by."""
+    """The tree as lines: id, kind, name, state, age, and what stops a stopping node, its deadline and its pids."""
     branch = "" if top else style.sign("└─ ", "`- ") if last else style.sign("├─ ", "|- ")
     name = one_line(str(node.get("name", "")), NAME_CHARS)
     state = str(node.get("state", ""))
@@ -78,6 +78,8 @@ def tree_lines(
     words += [style.yellow(state) if state == "stopping" else style.cyan(state), style.dim(age(node.get("age_s") or 0))]
     if node.get("cause"):
         words.append(style.yellow(" ".join(str(node[key]) for key in ("cause", "reason") if node.get(key))))
+    if node.get("deadline_in_s") is not None:
+        words.append(style.dim(f"ends in {age(max(0.0, node['deadline_in_s']))}"))
     if node.get("pids"):
         words.append(style.dim(f"pids {' '.join(str(pid) for pid in node['pids'])}"))
     yield f"{before}{branch}{' '.join(words)}"

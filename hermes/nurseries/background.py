@@ -58,7 +58,12 @@ def _start(session: Session, kind: str, prefix: str, text: str) -> str:
     if sum(work.node.kind == "background" for work in session.side_work.values()) >= MAX_SIDE_AGENTS:
         raise Overloaded(f"{MAX_SIDE_AGENTS} background prompts are running already")
     task_id = session.services.ids(prefix)
-    node = below(session.scope, "background", text[:NAME_CHARS], details={"task_id": task_id, "kind": kind})
+    node = below(
+        session.scope,
+        "background",
+        session.services.redact(text)[:NAME_CHARS],
+        details={"task_id": task_id, "kind": kind},
+    )
     prompt = Prompt(content=text, source="background", unattended=True, allow_clarify=False)
     if kind == "btw":
         # The conversation of this very moment, whatever it becomes while the question is answered.

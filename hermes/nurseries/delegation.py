@@ -120,7 +120,7 @@ class Delegation:
         session = self._session
         node = ReasonScope(
             "delegation",
-            self.children[0].goal[:NAME_CHARS],
+            session.services.redact(self.children[0].goal)[:NAME_CHARS],
             session.scope,
             details={"delegation_id": self.delegation_id},
         )
@@ -188,9 +188,8 @@ class Delegation:
     async def _run_child(self, child: Child, parent: ReasonScope) -> None:
         room = self._session.children.room
         assert room is not None
-        node = child.node = below(
-            parent, "subagent", child.goal[:NAME_CHARS], details={"subagent_id": child.subagent_id}
-        )
+        name = self._session.services.redact(child.goal)[:NAME_CHARS]
+        node = child.node = below(parent, "subagent", name, details={"subagent_id": child.subagent_id})
         node.phase = lambda: child.status
         crash: Crash | None = None
         try:

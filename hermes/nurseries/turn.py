@@ -24,6 +24,7 @@ from hermes.agent.ports import (
     ToolContext,
 )
 from hermes.agent.progress import TurnProgress
+from hermes.agent.redaction import redact_value
 from hermes.agent.turn_setup import LoopEnd
 from hermes.errors import HermesError, StoreUnavailable
 from hermes.events import (
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+MAX_STEERS = 256
+"""Steers that wait for one tool boundary; more are rejected, so that a busy host cannot fill the memory."""
 
 
 class IllegalTransition(RuntimeError):
@@ -130,8 +134,8 @@ class Turn:
         return True
 
     def steer(self, text: str) -> bool:
-        """Text for the next tool boundary. False if the turn takes none any more (TL-29)."""
-        if self._closing or self.phase in (TurnPhase.STOPPING, TurnPhase.ENDED):
+        """Text for the next tool boundary. False if the turn takes none any more (TL-29), or has many waiting."""
+        if self._closing or self.phase in (TurnPhase.STOPPING, TurnPhase.ENDED) or len(self._steers) >= MAX_STEERS:
             return False
         self._steers.append(text)
         self.emit(SteerAccepted(self.turn_id, text))
@@ -412,8 +416,8 @@ class Turn:
         return CallContext(self, planned.call.id, planned.call.name, node, batch)
 
     def shown_arguments(self, planned: PlannedCall) -> Mapping[str, Any]:
-        redact = self.session.services.redact
-        return {key: redact(value) if isinstance(value, str) else value for key, value in planned.arguments.items()}
+        shown: Mapping[str, Any] = redact_value(planned.arguments, self.session.services.redact)
+        return shown
 
     def shown_summary(self, planned: PlannedCall) -> str:
         return self.session.services.tool_summary(planned.call.name, planned.arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes.agent.redaction import MASK, SENTINEL, has_mask, mask, redact, redact_file
+from hermes.agent.redaction import MASK, SENTINEL, has_mask, mask, redact, redact_file, redact_value
 
 TOKEN = "sk-ant-api03-abcdefghijklmnop1234"
 
@@ -99,3 +99,17 @@ def test_masked_text_is_recognized_before_it_is_written() -> None:
     assert has_mask(redact_file(f"KEY={TOKEN}"))
     assert has_mask(redact(f"KEY={TOKEN}"))
     assert not has_mask("nothing to see")
+
+
+def test_data_is_redacted_at_every_depth_and_by_the_names_of_its_entries() -> None:
+    data = {
+        "command": f"API_KEY={TOKEN} run",
+        "tasks": [{"goal": f"use {TOKEN}", "count": 2, "done": None}],
+        "settings": {"api_key": "plain-value-of-a-service", "pattern": "password", "key": "Enter"},
+    }
+    shown = redact_value(data, redact)
+    assert TOKEN not in repr(shown)
+    assert "plain-value" not in repr(shown)
+    assert shown["settings"]["pattern"] == "password" and shown["settings"]["key"] == "Enter"
+    assert shown["tasks"][0]["count"] == 2 and shown["tasks"][0]["done"] is None
+    assert shown["command"].endswith(" run")

@@ -227,12 +227,15 @@ def test_the_tree_is_drawn_with_ids_states_and_reasons() -> None:
         }
 
     tree = node(
-        "n1", "server", node("n2", "session", node("n3", "turn", name="t", cause="deadline")), node("n4", "mcp")
+        "n1",
+        "server",
+        node("n2", "session", node("n3", "turn", name="t", cause="deadline", deadline_in_s=61, pids=[7, 8])),
+        node("n4", "mcp"),
     )
     assert list(tree_lines(tree, Style())) == [
         "n1 server running 1.0s",
         "|- n2 session running 1.0s",
-        "|  `- n3 turn t running 1.0s deadline",
+        "|  `- n3 turn t running 1.0s deadline ends in 1m01s pids 7 8",
         "`- n4 mcp running 1.0s",
     ]
     assert [age(59.94), age(61), age(3720)] == ["59.9s", "1m01s", "1h02m"]
