@@ -19,7 +19,7 @@ from hermes.events import (
 )
 from hermes.messages import Prompt, RewindIntent, Withdrawn
 from hermes.nurseries.session import Session
-from hermes.nurseries.turn import Turn
+from hermes.nurseries.turn import MAX_STEERS, Turn
 from hermes.outcomes import CancelReason, Cause, RunStatus
 from tests.support.core import ScriptedModel, call, events_of, hang, make_services, running_tree, say
 
@@ -288,6 +288,20 @@ async def test_a_steer_that_finds_no_boundary_comes_back(autojump_clock: trio.ab
         record = await turn.wait_ended()
         assert record.pending_steer == "too late"
         assert not session.steer("much too late")
+
+
+async def test_steers_that_nobody_takes_are_bounded_and_every_accepted_one_comes_back(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    services, _ = make_services(hang())
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await started(session)
+        taken = [session.steer(f"steer {number}") for number in range(MAX_STEERS + 1)]
+        assert taken == [True] * MAX_STEERS + [False]
+        session.interrupt_nowait(CancelReason(Cause.USER_INTERRUPT))
+        record = await turn.wait_ended()
+        assert record.pending_steer == "\n".join(f"steer {number}" for number in range(MAX_STEERS))
 
 
 async def test_a_redirect_restarts_the_model_call_and_keeps_what_was_said(autojump_clock: trio.abc.Clock) -> None:
