@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from hermes.testing import Reply
-from tests.support.drivers import ChatDriver, http_driver
+from tests.support.drivers import ChatDriver, GatewayDriver, http_driver
 from tests.support.fault_play import (
     answer,
     calls,
@@ -193,6 +193,7 @@ async def test_two_hundred_clients_that_leave_in_the_middle_of_a_create_leave_no
         before = open_descriptors(driver.server.pid)
         for _ in range(200):
             async with http_driver("gateway websocket", driver.server) as other:
+                assert isinstance(other, GatewayDriver)
                 await other.send(frame(1, "session.create", {"cwd": str(tmp_path), "close_on_disconnect": True}))
         with trio.fail_after(20):
             while (await driver.call("session.active_list", {}))["sessions"]:

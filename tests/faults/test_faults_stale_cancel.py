@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ async def test_a_write_that_is_stopped_just_before_its_rename_changes_nothing(
     with trio.fail_after(20):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(trio.to_thread.run_sync, write_all, [PlannedWrite(target, b"new")])
+                nursery.start_soon(trio.to_thread.run_sync, partial(write_all, [PlannedWrite(target, b"new")]))
                 await trio.to_thread.run_sync(staged.wait)
                 scope.cancel()
                 go_on.set()
