@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -193,12 +194,12 @@ def read_ripgrep(output: bytes, walk: Walk) -> None:
         except ValueError:
             continue
         data = message.get("data", {}) if isinstance(message, dict) else {}
-        path = data.get("path", {}).get("text")
-        if path is None or message["type"] not in ("match", "context"):
+        path = _text_in(data.get("path"), "surrogateescape")
+        if not path or message["type"] not in ("match", "context"):
             continue
         if walk.glob and not glob_matches(walk.glob, Path(path), walk.root):
             continue
-        line = (data.get("lines", {}).get("text") or "").rstrip("\r\n")
+        line = _text_in(data.get("lines"), "replace").rstrip("\r\n")
         hit = message["type"] == "match"
         if hit:
             if path not in walk.counts:
@@ -207,6 +208,15 @@ def read_ripgrep(output: bytes, walk: Walk) -> None:
         if len(walk.found) < walk.most:
             walk.found.append(Found(path, int(data.get("line_number") or 0), line[:MAX_LINE], hit))
     walk.done = True
+
+
+def _text_in(value: Any, errors: str) -> str:
+    """The text of ripgrep's ``{"text": …}``, or ``{"bytes": …}`` (base64) for what is no UTF-8."""
+    if not isinstance(value, dict):
+        return ""
+    if "bytes" in value:
+        return base64.b64decode(value["bytes"]).decode("utf-8", errors)
+    return str(value.get("text") or "")
 
 
 def _modified(paths: Sequence[str]) -> dict[str, float]:

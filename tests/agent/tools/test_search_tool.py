@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +104,45 @@ def test_ripgrep_messages_become_hits_and_broken_lines_are_skipped(tmp_path: Pat
     read_ripgrep(b"\n".join([json.dumps(match).encode(), b'{"broken', json.dumps(context).encode()]), walk)
     assert [(one.line, one.content, one.hit) for one in walk.found] == [(3, "hit", True), (4, "by", False)]
     assert (walk.files, walk.counts) == (["/x/a.py"], {"/x/a.py": 1})
+
+
+@pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
+@pytest.mark.parametrize("mode", ["content", "files_only", "count"])
+@pytest.mark.parametrize("where", [".", "src", "src/a.py"])
+async def test_ripgrep_and_the_walker_find_the_same(
+    ctx: FakeToolContext, tmp_path: Path, where: str, mode: str
+) -> None:
+    work = Path(ctx.memory.cwd)
+    for name, text in {
+        ".gitignore": "ignored/\n*.log\n!kept.log\n",
+        "src/a.py": "needle one\nhay\nneedle two\n" + "needle " + "x" * 2000 + "\n",
+        "src/deep/b.txt": "no\nneedle\n",
+        "src/deep/.gitignore": "c.txt\n",
+        "src/deep/c.txt": "needle ignored\n",
+        "src/.hidden": "needle hidden\n",
+        "ignored/d.py": "needle ignored\n",
+        "e.log": "needle ignored\n",
+        "kept.log": "needle kept\n",
+        ".git/config": "needle of git\n",
+        "latin.txt": "needle caf\udce9\n",
+        "binary": "a\0needle\n",
+    }.items():
+        path = work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    found = []
+    for ripgrep in (None, shutil.which("rg")):
+        tool = SearchFiles(make_services(tmp_path, ripgrep=ripgrep))
+        with trio.fail_after(30):
+            output = await tool.run(ctx, {"pattern": "needle", "path": where, "output_mode": mode})
+        found.append(json.loads(output.content))
+    assert found[0] == found[1]
+    assert found[0]["total_count"] > 0
+
+
+async def test_a_pipe_is_refused_and_not_waited_for(ctx: FakeToolContext, tmp_path: Path) -> None:
+    os.mkfifo(Path(ctx.memory.cwd) / "pipe")
+    with trio.fail_after(30), pytest.raises(ToolFailure, match="regular file"):
+        await SearchFiles(make_services(tmp_path, ripgrep=shutil.which("rg"))).run(
+            ctx, {"pattern": "x", "path": "pipe"}
+        )
