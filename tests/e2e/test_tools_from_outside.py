@@ -301,3 +301,32 @@ async def test_a_stop_of_all_processes_and_the_end_of_the_session_leave_none(tmp
                 await driver.call("session.close", {"session_id": driver.session_id})
             assert running_with(mark) == []
         await assert_no_children(driver.server)
+
+
+async def test_names_that_are_no_utf8_cost_nobody_a_turn(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    odd = os.fsencode(home) + b"/caf\xe9"
+    os.mkdir(odd)
+    with open(odd + b"/t\xe9a.txt", "w") as file:
+        file.write("needle\n")
+    files = {"pattern": "*.txt", "target": "files"}
+    replies = [
+        terminal("cd caf*; pwd"),
+        calls(("search_files", files), ("search_files", {"pattern": "needle"})),
+        terminal("cat t*.txt; ls"),
+        terminal("sleep 0.1; ls", background=True, notify=False),
+        say("end"),
+    ]
+    async with playing(home, *replies) as (driver, provider):
+        await driver.start("please")
+        end = await driver.terminal()
+        assert (end["status"], end["text"]) == ("complete", "end")
+        read = results_read_by_the_model(provider, 5)
+        assert read[0]["exit_code"] == 0
+        assert len(read[1]["files"]) == 1 and read[2]["total_count"] == 1
+        assert read[3]["output"].startswith("needle\n")
+        history = await driver.call("session.history", {"session_id": driver.session_id})
+        assert history["messages"]
+        info = await driver.call("session.activate", {"session_id": driver.session_id})
+        assert info["session_id"] == driver.session_id
