@@ -315,7 +315,7 @@ async def test_names_that_are_no_utf8_cost_nobody_a_turn(tmp_path: Path) -> None
         terminal("cd caf*; pwd"),
         calls(("search_files", files), ("search_files", {"pattern": "needle"})),
         terminal("cat t*.txt; ls"),
-        terminal("sleep 0.1; ls", background=True, notify=False),
+        terminal("ls; echo API_KEY=sk-abcdefghijklmnopqrstuvwxyz123456; sleep 60", background=True),
         say("end"),
     ]
     async with playing(home, *replies) as (driver, provider):
@@ -330,3 +330,6 @@ async def test_names_that_are_no_utf8_cost_nobody_a_turn(tmp_path: Path) -> None
         assert history["messages"]
         info = await driver.call("session.activate", {"session_id": driver.session_id})
         assert info["session_id"] == driver.session_id
+        (listed,) = (await driver.call("process.list", {"session_id": driver.session_id}))["processes"]
+        assert "caf" in listed["cwd"]
+        assert "abcdefghijkl" not in json.dumps(listed)

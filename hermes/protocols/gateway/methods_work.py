@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hermes.errors import EmptyText, InvalidParams, SessionNotFound
@@ -46,10 +46,10 @@ def btw(client: GatewayClient, params: w.PromptBackgroundParams) -> dict[str, An
 def process_list(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
     session = client.session(params.session_id)
     now = session.services.clock()
-    return {"processes": [_process(info, now) for info in session.processes.list()]}
+    return {"processes": [_process(info, now, session.services.redact) for info in session.processes.list()]}
 
 
-def _process(info: Any, now: float) -> dict[str, Any]:
+def _process(info: Any, now: float, redact: Callable[[str], str]) -> dict[str, Any]:
     return {
         "session_id": info.process_id,
         "command": info.command,
@@ -58,7 +58,7 @@ def _process(info: Any, now: float) -> dict[str, Any]:
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(info.started_at)),
         "uptime_seconds": max(0, int((info.ended_at or now) - info.started_at)),
         "status": info.status,
-        "output_preview": info.output_preview[-PREVIEW_CHARS:],
+        "output_preview": redact(info.output_preview)[-PREVIEW_CHARS:],
         "session_scoped": True,
         "notify_on_complete": info.notify,
         "exit_code": info.exit_code,
