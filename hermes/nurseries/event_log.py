@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
+from weakref import WeakSet
 
 import trio
 
@@ -68,6 +69,8 @@ class EventLog(Generic[E]):
         self._cost = 0
         self._latest = 0
         self._closed = False
+        self._letting_go = False
+        self._subscriptions: WeakSet[Subscription[E]] = WeakSet()
         self._readers = trio.lowlevel.ParkingLot()
         self._passed = trio.lowlevel.ParkingLot()
         self.observers: list[Callable[[E], None]] = []
@@ -101,6 +104,7 @@ class EventLog(Generic[E]):
         if self._closed:
             return self._latest
         self._latest += 1
+        self._letting_go = False
         cost = self._cost_of(event)
         self._entries.append(LogEntry(self._latest, event, cost, self._clock()))
         self._cost += cost
@@ -126,6 +130,15 @@ class EventLog(Generic[E]):
         """Keep no event: all memory for replays is used up elsewhere. Readers that are up to date notice nothing."""
         self._entries.clear()
         self._cost = 0
+        self._letting_go = False
+
+    def forget_read(self) -> None:
+        """Keep only what readers that are there have not read yet, and that until they have."""
+        behind = (one.cursor for one in self._subscriptions if one.is_behind)
+        read = min(behind, default=self._latest)
+        while self._entries and self._entries[0].seq <= read:
+            self._cost -= self._entries.popleft().cost
+        self._letting_go = bool(self._entries)
 
     def since(self, seq: int) -> tuple[list[LogEntry[E]], bool]:
         """Retained entries after ``seq`` and whether some after ``seq`` are gone (``truncated``)."""
@@ -153,7 +166,9 @@ class EventLog(Generic[E]):
 
     def subscribe(self, after: int | None = None) -> Subscription[E]:
         """A cursor that reads everything after ``after`` (default: only what is new)."""
-        return Subscription(self, self._latest if after is None else after)
+        subscription = Subscription(self, self._latest if after is None else after)
+        self._subscriptions.add(subscription)
+        return subscription
 
     def _trim(self) -> None:
         # The newest stays whatever its size: readers who are in step must not be cut off by one large event.
@@ -164,13 +179,18 @@ class EventLog(Generic[E]):
 class Subscription(Generic[E]):
     """One reader. ``cursor`` is the number of the last event handed out, ``handled`` of the last one dealt with."""
 
-    __slots__ = ("_ended", "_log", "cursor", "handled")
+    __slots__ = ("__weakref__", "_ended", "_log", "cursor", "handled")
 
     def __init__(self, log: EventLog[E], after: int) -> None:
         self._log = log
         self.cursor = after
         self.handled = after
         self._ended = False
+
+    @property
+    def is_behind(self) -> bool:
+        """It has something to read that is still there."""
+        return not self._ended and self._log.oldest_seq - 1 <= self.cursor < self._log.latest_seq
 
     async def next(self, limit: int = 256) -> list[LogEntry[E]]:
         """Everything that is new, at least one entry, at most ``limit``. Asking again says that the former batch has
@@ -209,6 +229,8 @@ class Subscription(Generic[E]):
         del entries[limit:]
         if entries:
             self.cursor = entries[-1].seq
+            if self._log._letting_go:
+                self._log.forget_read()
         return entries
 
     async def wait_handled(self, seq: int) -> None:
@@ -231,4 +253,6 @@ class Subscription(Generic[E]):
 
     def _end(self) -> None:
         self._ended = True
+        if self._log._letting_go:
+            self._log.forget_read()
         self._log._passed.unpark_all()

@@ -2,7 +2,8 @@
 
 Each log has its own window; this is the bound over all of them, in bytes and in logs. When it is exceeded, the log that
 has been silent for longest forgets its events first: its readers that were up to date notice nothing, a reader that
-comes back later is told to take a snapshot.
+comes back later is told to take a snapshot. The number of logs is a bound for replays only: what somebody who is there
+has still to read stays until then, or more live sessions than that could not be followed at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ class Forgetful(Protocol):
     """A log that can let go of what it keeps."""
 
     def forget_all(self) -> None: ...
+
+    def forget_read(self) -> None:
+        """All but what its readers have not read yet."""
 
 
 class ReplayMemory:
@@ -36,8 +40,12 @@ class ReplayMemory:
         self._kept.move_to_end(log)
         while (self.total > self.max_bytes or len(self._kept) > self.max_logs) and len(self._kept) > 1:
             oldest, size = self._kept.popitem(last=False)
+            is_full = self.total > self.max_bytes
             self.total -= size
-            oldest.forget_all()
+            if is_full:
+                oldest.forget_all()
+            else:
+                oldest.forget_read()
 
     def gone(self, log: Forgetful) -> None:
         """The log is closed: whoever still reads it keeps it alive for a moment, nobody else does."""

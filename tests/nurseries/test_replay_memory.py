@@ -49,6 +49,29 @@ async def test_a_reader_that_was_up_to_date_notices_nothing_and_a_late_one_is_to
     assert old.since(1)[0][0].seq == 2
 
 
+async def test_more_logs_than_are_kept_lose_nothing_that_somebody_is_about_to_read() -> None:
+    memory = ReplayMemory(max_bytes=1000, max_logs=2)
+    logs = [new_log(memory) for _ in range(5)]
+    readers = [log.subscribe() for log in logs]
+    for log in logs:
+        log.append("a")
+        log.append("b")
+    assert [[entry.event for entry in reader.next_nowait()] for reader in readers] == [["a", "b"]] * 5
+    assert [len(log) for log in logs] == [0, 0, 0, 2, 2]
+    assert all(log.cost == 0 for log in logs[:3])
+
+
+async def test_a_reader_that_leaves_unread_events_behind_keeps_them_no_longer() -> None:
+    memory = ReplayMemory(max_bytes=1000, max_logs=1)
+    old, new = new_log(memory), new_log(memory)
+    reader = old.subscribe()
+    old.append("a")
+    new.append("b")
+    assert len(old) == 1
+    reader.close()
+    assert (len(old), old.cost) == (0, 0)
+
+
 async def test_one_log_alone_is_bounded_by_its_own_window_only() -> None:
     memory = ReplayMemory(max_bytes=5, max_logs=1)
     log = new_log(memory)
