@@ -212,13 +212,8 @@ class ReasonScope:
         self.tree.touched()
         return True
 
-    def extend_deadline(self, seconds: float) -> None:
-        """Move the deadline by so many seconds (time that does not count, such as a human's)."""
-        self.deadline += seconds
-        self._scope.deadline = self.deadline
-
     def set_deadline(self, at: float) -> None:
-        """In Trio's clock; for work that first had to wait for its turn."""
+        """In Trio's clock; for work that first had to wait for its turn, and for time that does not count."""
         self.deadline = at
         self._scope.deadline = at
 

@@ -98,6 +98,8 @@ class ToolBatch:
         self._finish = finish
         self._group_deadline = group_deadline
         self._group: ReasonScope | None = None
+        self._askers = 0
+        self._time_left = 0.0
         self._publishing = trio.Lock()
         self.asking = trio.Lock()
         """Questions of parallel calls are shown one at a time."""
@@ -114,13 +116,23 @@ class ToolBatch:
 
     @contextmanager
     def human_time(self) -> Iterator[None]:
-        """Time in here does not count against the group's deadline."""
-        began = trio.current_time()
+        """Time in here does not count against the group's deadline.
+
+        It is taken off while anybody is asked: an answer that takes longer must not find the group gone."""
+        group = self._group
+        if group is None:
+            yield
+            return
+        if self._askers == 0:
+            self._time_left = group.deadline - trio.current_time()
+            group.set_deadline(float("inf"))
+        self._askers += 1
         try:
             yield
         finally:
-            if self._group is not None:
-                self._group.extend_deadline(trio.current_time() - began)
+            self._askers -= 1
+            if self._askers == 0:
+                group.set_deadline(trio.current_time() + self._time_left)
 
     def names(self) -> list[dict[str, Any]]:
         """Running calls for ``inflight``."""

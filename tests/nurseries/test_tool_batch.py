@@ -298,6 +298,21 @@ async def test_time_in_which_a_human_thinks_does_not_count_against_the_group(
     assert statuses(await batches[0].run()) == [("a", "ok"), ("b", "ok")]
 
 
+async def test_an_answer_that_takes_longer_than_the_group_may_take_finds_it_waiting(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    batches: list[ToolBatch] = []
+
+    async def ask(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        with batches[0].human_time():
+            await trio.sleep(1000)
+        return "answered"
+
+    batch = batch_of(Host(), [planned("a", ask), planned("b", ask)], deadline=15)
+    batches.append(batch)
+    assert [result.content for result in await batch.run()] == ["answered", "answered"]
+
+
 async def test_human_time_outside_of_a_group_is_nothing(autojump_clock: trio.testing.MockClock) -> None:
     with batch_of(Host(), [planned("a", sleeps(1))]).human_time():
         await trio.sleep(1)
