@@ -38,6 +38,7 @@ from hermes.nurseries.containment import Crash, contained
 
 log = logging.getLogger(__name__)
 
+MAX_THREADS = 40
 MAX_WAITING = 4096
 """Events that wait for a slow callback; beyond this, progress and status are left out, never a start or an end."""
 
@@ -57,6 +58,8 @@ class CallbackPump:
         self._waiting: deque[SessionEvent] = deque()
         self._busy = False
         self._ended = False
+        # Of its own: callbacks that do not return keep their threads, and must not take those of the tools.
+        self._threads = trio.CapacityLimiter(MAX_THREADS)
         self._wake = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
         self._steps = 0
@@ -129,7 +132,9 @@ class CallbackPump:
 
     async def _in_thread(self, callback: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         # Abandoned on cancel: a program that does not return from its callback cannot hold the end of a session back.
-        return await trio.to_thread.run_sync(lambda: callback(*args, **options), abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(
+            lambda: callback(*args, **options), abandon_on_cancel=True, limiter=self._threads
+        )
 
     def _calls(self, event: SessionEvent) -> Iterator[Call]:
         if self._text_open and isinstance(event, (ToolStarted, TurnEnded)):
