@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -196,24 +195,31 @@ async def test_a_launcher_that_is_killed_takes_the_server_along(
             assert await gone(server.home)
 
 
-async def first_answer(home: Path, environ: dict[str, str], command: Path) -> float:
-    """Seconds from the start of the process to the first words of the first answer."""
-    began = time.perf_counter()
+async def work_to_first_answer(home: Path, environ: dict[str, str], command: Path) -> float:
+    """Seconds of processor time that all processes have used when the first words of the first answer are there.
+
+    Not by the clock, because what else the machine does would count too; by the clock the bound is a factor of two,
+    and ``bench/bench_binary.py`` holds it.
+    """
     async with server_process(home, "gateway", environ=environ, command=command) as server:
         session = await server.call("session.create", {})
         await server.call("prompt.submit", {"session_id": session["session_id"], "text": "Hello"})
         await server.event("message.delta")
-        return time.perf_counter() - began
+        return sum(map(processor_seconds, processes_of(home)))
 
 
-async def test_the_first_answer_comes_at_most_twice_as_late_as_that_of_the_installed_command(
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_unpacking_does_not_become_most_of_the_work_of_a_start(
     command: Path, bare: dict[str, str], tmp_path: Path
 ) -> None:
     ours, installed = [], []
     with trio.fail_after(WITHIN):
-        for number in range(5):
-            start = partial(first_answer, tmp_path / f"home {number}")
+        for number in range(3):
+            start = partial(work_to_first_answer, tmp_path / f"home {number}")
             installed.append(await start({}, COMMAND))
             ours.append(await start(bare, command))
-    # The least of each: everything above it is other work of the machine.
-    assert min(ours) <= 2 * min(installed), (ours, installed)
+    assert min(ours) <= 3 * min(installed), (ours, installed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "binary"
+# More than one, because a run of another state of the sources may be using its own.
+KEPT_BUILDS = 2
 
 
 def can_build() -> bool:
@@ -21,8 +24,8 @@ def binary() -> Path:
     """The file. Raises ``CalledProcessError`` if it cannot be built; a minute of work unless it is there already."""
     folder = KEPT / _digest()
     if not (folder / "hermes").is_file():
-        for old in KEPT.glob("*/hermes"):
-            old.unlink()
+        for old in sorted(KEPT.glob("*"), key=lambda place: place.stat().st_mtime)[:-KEPT_BUILDS]:
+            shutil.rmtree(old, ignore_errors=True)
         program = ROOT / "packaging" / "build_binary.py"
         subprocess.run([sys.executable, str(program), str(folder)], check=True, cwd=ROOT)
     return folder / "hermes"
