@@ -178,7 +178,7 @@ async def test_resume_shows_nothing_again_load_shows_all_and_what_is_advertised_
         await server.call("session/load", where)
         assert shown(at) == ["user_message_chunk", "agent_message_chunk"]
         offered = hello.get("sessionCapabilities", {})
-        calls = {
+        calls: dict[str, tuple[str, dict[str, Any]]] = {
             "resume": ("session/resume", where),
             "fork": ("session/fork", where),
             "list": ("session/list", {}),

@@ -66,9 +66,9 @@ class Web:
 
 
 @asynccontextmanager
-async def web(home: Path, *replies: Reply, **environ: str) -> AsyncIterator[Web]:
+async def web(home: Path, *replies: Reply) -> AsyncIterator[Web]:
     with trio.fail_after(25):
-        async with served(home, Script.of(*replies, strict=True), **environ) as rig:
+        async with served(home, Script.of(*replies, strict=True)) as rig:
             headers = {"Authorization": f"Bearer {rig.server.key}"}
             async with httpx2.AsyncClient(base_url=rig.server.origin, headers=headers, timeout=60) as client:
                 yield Web(rig, client)
@@ -157,10 +157,11 @@ async def test_what_a_client_that_leaves_in_a_tool_takes_along_is_the_documented
     tool = Reply.of({"tool_call": {"name": "terminal", "arguments": {"command": command}}})
     async with web(tmp_path / "home", tool, Reply.of({"text": "finished"})) as rig:
         headers = rig.headers | ({"X-Hermes-On-Disconnect": policy} if policy else {})
-        method, body, where = "POST", {}, path
+        body: Any
+        method, where = "POST", path
         if path == "events":
             run_id = await rig.run()
-            method, body, where = "GET", None, f"/v1/runs/{run_id}/events"
+            method, where, body = "GET", f"/v1/runs/{run_id}/events", None
         elif "sessions" in path:
             assert (await rig.client.post("/api/sessions", json={"id": "s1"})).status_code == 201
             body = {"message": "hi"}
