@@ -58,7 +58,7 @@ async def test_a_failure_is_told_as_one(autojump_clock: trio.abc.Clock) -> None:
     async def broken(request: object, on_delta: object) -> None:
         raise RuntimeError("no")
 
-    services, _ = make_services(broken)  # type: ignore[arg-type]
+    services, _ = make_services(*[broken] * 9)  # type: ignore[arg-type]
     async with running_tree(services) as tree:
         session = tree.registry.create(source="test", cwd="/")
         start_background(session, "x")
