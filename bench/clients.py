@@ -68,10 +68,11 @@ class _Provider(socketserver.StreamRequestHandler):
         words = _text(last).split(maxsplit=2) if last["role"] == "user" else []
         match words:
             case ["burst", count, *_]:
-                self._send([{"content": "word "}] * int(count))
+                # No word twice: an answer that repeats itself is cut off.
+                self._send([{"content": f"word {number} "} for number in range(int(count))])
             case ["paced", count, pause, *_]:
-                for _ in range(int(count)):
-                    self._send([{"content": "word "}])
+                for number in range(int(count)):
+                    self._send([{"content": f"word {number} "}])
                     time.sleep(float(pause) / 1000)
             case ["hang", *_]:
                 self._send([{"role": "assistant", "content": ""}])
