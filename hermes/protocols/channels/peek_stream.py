@@ -7,6 +7,7 @@ one reader that stalls would hold the whole tree); and ``abort`` wakes every blo
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +15,8 @@ from typing import Final
 import trio
 
 from hermes.records import dataclass
+
+logger = logging.getLogger(__name__)
 
 READ_SIZE: Final = 64 * 1024
 HTTP2_PREFACE: Final = b"PRI * HTTP/2.0"
@@ -92,6 +95,7 @@ class PeekStream(trio.abc.HalfCloseableStream):
                 # Half a write cannot be continued: whatever came next would land inside it.
                 self.abort()
         if not whole:
+            logger.warning("a client has read nothing for %g seconds; its connection is closed", self._write_deadline)
             raise trio.BrokenResourceError("the peer has stopped reading")
 
     async def wait_send_all_might_not_block(self) -> None:

@@ -10,6 +10,7 @@ contract test pins them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -22,6 +23,8 @@ from hermes.protocols.channels.message_channel import Outbox, OutboxFull, Outbox
 from hermes.protocols.channels.peek_stream import PeekStream
 from hermes.protocols.wire.ndjson import InvalidUtf8, Line
 from hermes.protocols.wire.websocket_frame import text_frames
+
+logger = logging.getLogger(__name__)
 
 CLOSE_NORMAL: Final = 1000
 CLOSE_GOING_AWAY: Final = 1001
@@ -167,6 +170,7 @@ class WebSocketChannel:
                         await self._connection._stream.send_all(text_frames(batch))
                     whole = True
                 if not whole:
+                    logger.warning("%s has read nothing for %g seconds; closed", self._name, self._write_deadline)
                     return
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
