@@ -30,7 +30,7 @@ async def test_the_model_is_warned_once_before_the_cut(
         record = await turn.wait_ended()
         assert record.cause is (Cause.DEADLINE if word == "time" else Cause.BUDGET)
         assert record.pending_steer is None
-        warnings = [row.text for row in session.rows if row.display_kind == "steer"]
+        warnings = [row.text for row in session.rows if row.display_kind == "internal_notification"]
         assert len(warnings) == 1 and word in warnings[0]
 
 
@@ -41,4 +41,4 @@ async def test_a_turn_without_limits_or_far_from_them_is_not_warned(autojump_clo
         turn = await session.submit_nowait(Prompt("go", limits=TurnLimits(max_iterations=50))).wait_turn()
         assert turn is not None
         assert (await turn.wait_ended()).text == "done"
-        assert not [row for row in session.rows if row.display_kind == "steer"]
+        assert not [row for row in session.rows if row.display_kind == "internal_notification"]
