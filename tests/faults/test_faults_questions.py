@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import socket
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -101,7 +103,9 @@ async def test_a_question_whose_client_was_lost_is_shown_again_as_the_same(tmp_p
             assert isinstance(lost, GatewayDriver)
             await lost.start("go")
             # The connection breaks without a word while the question may be on its way.
-            await lost._socket._stream.aclose()  # type: ignore[attr-defined]
+            raw = lost._socket._stream  # type: ignore[attr-defined]
+            raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await trio.aclose_forcefully(raw)
         shown = []
         await driver.call("client.capabilities", {"server_requests": True})
         driver.session_id = lost.session_id

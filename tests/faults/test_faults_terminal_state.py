@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import trio
 
+from hermes.messages import Prompt
 from hermes.outcomes import CancelReason, Cause
 from hermes.testing import Reply
 from tests.support.acp import acp_client
-from tests.support.core import ScriptedModel, make_services
+from tests.support.core import ScriptedModel, hang, make_services, running_tree
 from tests.support.core import say as core_say
 from tests.support.fault_play import calls, playing, say, stream, terminal
 from tests.support.server_process import children_of
@@ -174,5 +175,19 @@ async def test_the_reason_of_a_stop_reaches_the_transcript_and_the_model(tmp_pat
 
 
 @pytest.mark.fault("B-054")
-def test_a_stop_of_a_person_and_one_of_the_server_have_different_names() -> None:
-    assert str(CancelReason(Cause.USER_INTERRUPT)) != str(CancelReason(Cause.SHUTDOWN))
+async def test_a_stop_of_a_person_and_one_of_a_host_are_not_told_to_the_model_in_the_same_words(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    services, _ = make_services(hang(), hang())
+    told = []
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        for cause in (Cause.USER_INTERRUPT, Cause.NODE_CANCEL):
+            turn = await session.submit_nowait(Prompt("go")).wait_turn()
+            assert turn is not None
+            await trio.testing.wait_all_tasks_blocked()
+            turn.cancel(CancelReason(cause))
+            await turn.wait_ended()
+            told.append(str(session.rows[-1].api_content))
+    assert "The user stopped this turn" in told[0]
+    assert "The user stopped" not in told[1] and "The server stopped this turn (node_cancel)" in told[1]
