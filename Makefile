@@ -46,7 +46,7 @@ dist: $(VENV)/.for-dist
 	$(BIN)/python -m build
 
 binary: $(VENV)/.for-binary
-	$(BIN)/python packaging/build_binary.py dist
+	$(BIN)/python .ci/packaging/build_binary.py dist
 
 # The built files are committed, so nobody needs Node who does not change the console.
 console:

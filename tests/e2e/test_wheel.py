@@ -93,4 +93,4 @@ def test_the_archives_hold_types_licence_and_pages_and_no_sources_of_the_console
     (archive,) = built.glob("*.tar.gz")
     with tarfile.open(archive) as source:
         inside = {name.partition("/")[2] for name in source.getnames()}
-    assert {"README.md", "LICENSE", "Makefile", "docs/index.md", "packaging/build_binary.py"} <= inside
+    assert {"README.md", "LICENSE", "Makefile", "docs/index.md", ".ci/packaging/build_binary.py"} <= inside

@@ -26,7 +26,7 @@ def binary() -> Path:
     if not (folder / "hermes").is_file():
         for old in sorted(KEPT.glob("*"), key=lambda place: place.stat().st_mtime)[:-KEPT_BUILDS]:
             shutil.rmtree(old, ignore_errors=True)
-        program = ROOT / "packaging" / "build_binary.py"
+        program = ROOT / ".ci" / "packaging" / "build_binary.py"
         subprocess.run([sys.executable, str(program), str(folder)], check=True, cwd=ROOT)
     return folder / "hermes"
 
@@ -40,7 +40,7 @@ def _digest() -> str:
 
 
 def _sources() -> Iterator[Path]:
-    yield from sorted((ROOT / "packaging").glob("*.py"))
+    yield from sorted((ROOT / ".ci" / "packaging").glob("*.py"))
     yield ROOT / "pyproject.toml"
     yield from sorted((ROOT / "hermes").rglob("*.py"))
     yield from sorted((ROOT / "hermes" / "console" / "static").iterdir())

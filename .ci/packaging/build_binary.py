@@ -1,4 +1,4 @@
-"""Builds ``hermes`` as one file with PyInstaller: ``python packaging/build_binary.py [FOLDER]`` (default: dist).
+"""Builds ``hermes`` as one file with PyInstaller: ``python .ci/packaging/build_binary.py [FOLDER]`` (default: dist).
 
 Packages of this environment that bring tools (entry points of the group ``hermes.tools``) are built in with their
 metadata, because nothing can be installed into the file afterwards.
@@ -68,7 +68,7 @@ def build(folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as work:
         command = [
             *(sys.executable, "-m", "PyInstaller", "--onefile", "--noconfirm", "--log-level=WARN", "--name=hermes"),
-            *(f"--paths={HERE.parent}", f"--distpath={folder}", f"--workpath={work}", f"--specpath={work}"),
+            *(f"--paths={HERE.parent.parent}", f"--distpath={folder}", f"--workpath={work}", f"--specpath={work}"),
             # Symbols for debuggers are half of some libraries, and all of it is unpacked at every start.
             *(["--strip"] if shutil.which("strip") else []),
             *options,
