@@ -15,7 +15,7 @@ from tests.support.core import call, make_services, running_tree, say
     [
         (TurnLimits(max_tokens_total=60), "tokens"),
         (TurnLimits(max_iterations=5), "steps"),
-        (TurnLimits(deadline_s=50), "time"),
+        (TurnLimits(deadline_s=50), "seconds"),
     ],
 )
 async def test_the_model_is_warned_once_before_the_cut(
@@ -28,7 +28,7 @@ async def test_the_model_is_warned_once_before_the_cut(
         turn = await session.submit_nowait(Prompt("go", limits=limits)).wait_turn()
         assert turn is not None
         record = await turn.wait_ended()
-        assert record.cause is (Cause.DEADLINE if word == "time" else Cause.BUDGET)
+        assert record.cause is (Cause.DEADLINE if word == "seconds" else Cause.BUDGET)
         assert record.pending_steer is None
         warnings = [row.text for row in session.rows if row.display_kind == "internal_notification"]
         assert len(warnings) == 1 and word in warnings[0]
