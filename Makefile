@@ -5,7 +5,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 SERVE_ARGS ?=
-PYTEST_ARGS ?=
+# Two workers: much of the suite waits for processes.
+PYTEST_ARGS ?= -n 2
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # need not wait (124), tasks started without being awaited for a start value (114), checkpoints written as sleep(0) (115).
 ASYNC_OFF := ASYNC109,ASYNC114,ASYNC115,ASYNC124
 
-.PHONY: serve test lint pytest docs site bench dist binary console clean
+.PHONY: serve test lint pytest proof docs site bench dist binary console clean
 
 serve: $(VENV)/.for-serve
 	$(BIN)/hermes serve $(SERVE_ARGS)
@@ -23,6 +24,10 @@ test: lint pytest
 
 pytest: $(VENV)/.for-test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The full counts of everything that `make test` samples; takes hours, for a quiet machine.
+proof: $(VENV)/.for-test
+	PROOF=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.for-test
 	$(BIN)/ruff check hermes tests
@@ -69,8 +74,10 @@ $(VENV)/.for-serve: pyproject.toml $(VENV)/.made
 	@touch $@
 
 $(VENV)/.for-test: pyproject.toml $(VENV)/.made
-	$(PIP) install --editable '.[test,asyncio,clients]'
+	$(PIP) install --editable '.[test,asyncio,clients,browser]'
 	$(BIN)/python -m compileall -q hermes
+	@if command -v npm >/dev/null 2>&1; then \
+	  npm ci --prefix tests/clients/node --silent --no-audit --no-fund || echo 'tests with node clients skip'; fi
 	@touch $@ $(VENV)/.for-serve
 
 $(VENV)/.for-docs: pyproject.toml $(VENV)/.made
