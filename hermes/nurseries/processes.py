@@ -46,6 +46,7 @@ JUST_BEGUN = 0.2
 """Seconds in which a command has nothing yet that it would have to clean up."""
 DRAIN = 0.05
 _FIRST_LOOK = 0.001
+_DOUBTS = 5
 _SLOWEST_LOOK = 0.01
 
 
@@ -270,6 +271,7 @@ class ProcessSupervisor:
         just_begun = trio.current_time() - entry.started_at < JUST_BEGUN
         last_moment = polite_until + HARD_LIMIT
         asked: set[tuple[int, int]] = set()
+        first = {(pid, stat.start) for pid, stat in members.items()}
         seen: set[tuple[int, int]] = set()
         forced = False
         delay = _FIRST_LOOK
@@ -285,6 +287,13 @@ class ProcessSupervisor:
                 await _exit_or(entry, delay)
             delay = min(delay * 1.5, _SLOWEST_LOOK)
             members = self._roster.members(entry)
+            # The kernel's lists of children can miss a process that is changing its parent at that very moment, which
+            # one that forks and dies does all the time.
+            for _ in range(_DOUBTS if seen != first else 0):
+                if members:
+                    break
+                await trio.sleep(_FIRST_LOOK)
+                members = self._roster.members(entry)
         return Clearance(len(seen), forced, tuple(sorted(members)))
 
     def _retry_lost(self) -> None:

@@ -206,10 +206,11 @@ async def _broken(request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
     raise ProviderError("busy", error_class="overloaded")
 
 
+_TWO_NAPS = [call("nap", seconds=60), call("nap", "c2", seconds=60)]
 MOMENTS: dict[str, tuple[Any, float, str, str | None, str]] = {
     "before the first delta": (hang(), 1, "interrupted_during_api_call", None, "failed_turn"),
     "in mid-text": (say("half ", "of it", pause=2), 3, "interrupted_during_api_call", "half ", ""),
-    "in a tool": (say(calls=[call("nap", seconds=60), call("nap", "c2")]), 1, "interrupted_by_user", None, "hidden"),
+    "in a tool": (say(calls=_TWO_NAPS), 1, "interrupted_by_user", None, "hidden"),
     "in an approval": (say(calls=[call("ask"), call("nap", "c2")]), 1, "interrupted_by_user", None, "hidden"),
     "in a backoff": (_broken, 1, "interrupted_by_user", None, "failed_turn"),
 }  # fmt: skip

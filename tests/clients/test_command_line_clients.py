@@ -57,7 +57,10 @@ def installed_apart(package: str, name: str, folder: Path) -> str:
     """A client that needs other versions of libraries than we do gets an environment of its own."""
     if (found := shutil.which(name)) is not None:
         return found
-    make = [[sys.executable, "-m", "venv", str(folder)], [str(folder / "bin" / "pip"), "install", "-q", package]]
+    make = [
+        [sys.executable, "-m", "venv", str(folder)],
+        [str(folder / "bin" / "pip"), "install", "-q", *package.split()],
+    ]
     for line in make:
         try:
             done = subprocess.run(line, capture_output=True, text=True, timeout=200, check=False)
@@ -69,7 +72,7 @@ def installed_apart(package: str, name: str, folder: Path) -> str:
 
 
 async def test_shell_gpt_holds_a_conversation(tmp_path: Path) -> None:
-    sgpt = await trio.to_thread.run_sync(installed_apart, "shell-gpt", "sgpt", tmp_path / "venv")
+    sgpt = await trio.to_thread.run_sync(installed_apart, "shell-gpt click", "sgpt", tmp_path / "venv")
     async with served(tmp_path / "home", CONVERSATION) as run:
         environ = {
             "OPENAI_API_KEY": run.server.key,
