@@ -190,7 +190,11 @@ def build_tools(
         marks = {tool.spec.name, tool.flags.toolset}
         return tool.spec.name not in blocked and not marks & unwanted and (wanted is None or bool(marks & wanted))
 
-    own = [tool for tool in (*chosen, *plugins) if offered(tool)]
+    def installed(tool: Tool) -> bool:
+        # Whoever installs a package of tools wants them; they are switched off by name or toolset like all others.
+        return tool.spec.name not in blocked and not {tool.spec.name, tool.flags.toolset} & unwanted
+
+    own = [*(tool for tool in chosen if offered(tool)), *(tool for tool in plugins if installed(tool))]
     others = [tool for tool in (*attached, *extra) if not {tool.spec.name, tool.flags.toolset} & unwanted]
     return Tools((*own, *others), pinned, passing={tool.spec.name for tool in (*bridges, *attached)})
 
@@ -207,7 +211,16 @@ def load_plugins(services: ToolServices, found: Iterable[EntryPoint] | None = No
     for point in found:
         try:
             made = point.load()(services)
-        except (ImportError, AttributeError, TypeError, ValueError, OSError) as error:
+        except (
+            ImportError,
+            SyntaxError,
+            RuntimeError,
+            LookupError,
+            AttributeError,
+            TypeError,
+            ValueError,
+            OSError,
+        ) as error:
             log.warning("the tools of %s could not be loaded: %s", point.name, error)
             continue
         tools += made if isinstance(made, list | tuple) else [made]

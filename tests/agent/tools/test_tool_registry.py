@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
 import pytest
 
+from hermes.agent.ports import ToolFlags, ToolSpec
 from hermes.agent.tool_display import (
     first_changed_line,
     inline_diff,
@@ -161,3 +163,12 @@ def test_results_are_readable_text() -> None:
     assert "more characters" in result_text("unknown", {}, "x" * 9000)
     assert start_text("terminal", {"command": "ls"}) == "$ ls"
     assert start_text("read_file", {"path": "a"}) is None
+
+
+def test_tools_of_installed_packages_are_offered_under_every_preset_unless_they_are_switched_off(
+    services: ToolServices,
+) -> None:
+    plugin: Any = SimpleNamespace(spec=ToolSpec("weather", "the weather", {"type": "object"}), flags=ToolFlags())
+    for preset in ("hermes-cli", "hermes-acp", "hermes-api-server"):
+        assert "weather" in build_tools(services, enabled=[preset], plugins=[plugin]).names()
+    assert "weather" not in build_tools(services, disabled=["weather"], plugins=[plugin]).names()
