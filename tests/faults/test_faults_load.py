@@ -98,10 +98,9 @@ async def test_a_client_that_never_reads_is_closed_and_nobody_else_waits_for_it(
 async def test_a_client_that_pauses_in_a_burst_is_not_cut_off_and_misses_nothing(tmp_path: Path) -> None:
     words = [f"w{number} " for number in range(5000)]
     replies = (said("ready"), Reply.of({"text": words}))
-    # The window is the bound of a pause: this one is as long as the whole answer.
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "config.yaml").write_text("limits: {replay_events: 20000, subscriber_buffer: 20000}\n")
-    async with playing(tmp_path / "home", *replies, surface="gateway websocket") as (driver, _):
+    # The window and the write deadline bound a pause: here both are longer than the whole answer takes.
+    config = "limits: {replay_events: 20000, write_deadline: 60}\n"
+    async with playing(tmp_path / "home", *replies, surface="gateway websocket", config=config) as (driver, _):
         await driver.start("one")
         await driver.terminal()
         async with sleepy(driver) as socket:
