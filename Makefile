@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # need not wait (124), tasks started without being awaited for a start value (114), checkpoints written as sleep(0) (115).
 ASYNC_OFF := ASYNC109,ASYNC114,ASYNC115,ASYNC124
 
-.PHONY: serve test lint pytest proof docs site bench dist binary console clean
+.PHONY: serve test lint pytest proof faults docs site bench dist binary console clean
 
 serve: $(VENV)/.for-serve
 	$(BIN)/hermes serve $(SERVE_ARGS)
@@ -29,6 +29,11 @@ pytest: $(VENV)/.for-test
 # The full counts of everything that `make test` samples; takes hours, for a quiet machine.
 proof: $(VENV)/.for-test
 	PROOF=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Tries every known fault and writes the page that says how each ended.
+faults: $(VENV)/.for-test
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m fault --junitxml build/faults.xml
+	$(BIN)/python -m tests.faults.page build/faults.xml > docs/reference/faults.md
 
 lint: $(VENV)/.for-test
 	$(BIN)/ruff check hermes tests
