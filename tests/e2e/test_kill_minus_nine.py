@@ -1,7 +1,9 @@
 """SIGKILL at any moment of a busy server: what was accepted is there, nothing is half done, nothing is run again.
 
 Three sessions stream, run tools, rewind and compress while the server is killed. The next server of the home opens the
-database, ends the tools that were left, and takes the next prompt of each session. ``PROOF=1`` runs all the rounds.
+database, ends the tools that were left, and takes the next prompt of each session. Each round aims at one thing that a
+session may be doing, so that the short ones are hit too; what was hit is counted and printed. ``PROOF=1`` runs all the
+rounds; ``KILL_SEED`` throws the same dice again.
 """
 
 from __future__ import annotations
@@ -27,6 +29,19 @@ FULL = 300
 ROUNDS = FULL if os.environ.get("PROOF") else 30
 SESSIONS = 3
 PROMPTS_PER_ROUND = 40
+AIMS = {
+    "stream": 0.2,
+    "tool": 0.3,
+    "rewind": 0.012,
+    "compress": 0.06,
+    "summary": 0.02,
+    "interrupt": 0.03,
+    "anything": 0.9,
+}
+"""What a round waits for, and how long after its begin at the latest it kills. A summary begins when the model has
+given it: what follows is its storing."""
+PHASES = ("stream", "tool", "rewind", "compress", "interrupt")
+AIM_WITHIN = 3.0
 POINTS = "; ".join(f"point {number} says {number * 7919 % 997}" for number in range(60))
 LONG_ANSWER = ["It is said here ", "at some length, ", "piece by piece: ", POINTS, ", and then it ends."]
 
@@ -39,6 +54,9 @@ class Conversation:
     runtime: str = ""
     prompts: list[tuple[int, str]] = field(default_factory=list)
     doing: tuple[Any, ...] = ()
+    before: list[int] = field(default_factory=list)
+    """The rows of the history when a rewind or a compression was asked for."""
+    phase: str = "nothing"
     compressed: bool = False
     asked: int = 0
 
@@ -77,6 +95,12 @@ class Stored:
             "SELECT * FROM messages WHERE session_key = ? AND active = 1 ORDER BY position, id", (key,)
         ).fetchall()
 
+    def compacted(self, key: str) -> set[int]:
+        found = self._db.execute(
+            "SELECT id FROM messages WHERE session_key = ? AND active = 0 AND compacted = 1", (key,)
+        )
+        return {row["id"] for row in found}
+
     def calls(self) -> list[str]:
         """Every call that was ever stored, those of archived turns too, as the model gave its arguments."""
         rows = self._db.execute("SELECT tool_calls FROM messages WHERE tool_calls IS NOT NULL")
@@ -105,6 +129,8 @@ class Ordeal:
         self.effects = home.parent / "effects"
         self.sessions = [Conversation() for _ in range(SESSIONS)]
         self.seen: Counter[str] = Counter()
+        self.hit: Counter[str] = Counter()
+        self.phase_changed = trio.Event()
 
     def script(self, number: int) -> Script:
         """Every prompt with ``tool`` in it writes its own number into a file, once; a summary takes its time."""
@@ -144,13 +170,37 @@ class Ordeal:
         async with trio.open_nursery() as nursery:
             for index, session in enumerate(self.sessions):
                 nursery.start_soon(self.work, server, session, number, index)
-            await trio.sleep(self.dice.uniform(0.0, 0.9))
+            await self.aim()
+            assert server.process.poll() is None, f"it has ended by itself with {server.process.returncode}"
+            assert server.stray == []
+            # In one go, so that no client takes the kill for an end of its own.
+            server.process.kill()
             nursery.cancel_scope.cancel()
-        # Its clients are gone before it is killed, so that none takes the kill for an end of its own; it works on.
-        assert server.process.poll() is None, f"it has ended by itself with {server.process.returncode}"
-        self.seen["tools left running"] += sum("sleep" in line for line in children_of(server).values())
+        self.hit.update(session.phase for session in self.sessions)
         await self.deaths.kill(server)
-        assert server.stray == []
+        self.seen["tools left running"] += sum("sleep" in line for line in children_of(server).values())
+
+    async def aim(self) -> None:
+        """Return at the moment of the kill."""
+        target = self.dice.choice(sorted(AIMS))
+        delay = self.dice.uniform(0.0, AIMS[target])
+        with trio.move_on_after(AIM_WITHIN):
+            if target == "summary":
+                await self.summary_given()
+            while target in PHASES and target not in [session.phase for session in self.sessions]:
+                await self.phase_changed.wait()
+        await trio.sleep(delay)
+
+    async def summary_given(self) -> None:
+        """Only requests for a summary come without tools. Looked at often: its storing takes milliseconds."""
+        seen = len(self.provider.requests)
+        while not any(one.answered and "tools" not in one.body for one in self.provider.requests[seen:]):
+            await trio.sleep(0.001)
+
+    def enter(self, session: Conversation, phase: str) -> None:
+        session.phase = phase
+        self.phase_changed.set()
+        self.phase_changed = trio.Event()
 
     async def comes_back(self, server: ServerProcess, session: Conversation, number: int) -> None:
         """It is as it was, or with what was just being done, as a whole; and its next prompt runs."""
@@ -166,7 +216,7 @@ class Ordeal:
             session.runtime = resumed["session_id"]
             if lost:
                 assert resumed["inflight"]["status"] == "error", "an open turn is shown as failed"
-        session.doing, session.asked = (), 0
+        session.doing, session.asked, session.phase = (), 0, "nothing"
         end = await self.say(server, session, f"quick {number:03}")
         assert end["status"] == "complete", f"{end}\n{server.stderr[-2000:]}"
         stored = Stored(self.home / "sessions.db")
@@ -184,10 +234,39 @@ class Ordeal:
         assert texts in outcomes, f"{texts[-4:]} is stored, not one of {[one[-4:] for one in outcomes]}"
         kept = [row for row, text in found if (row, text) in session.prompts]
         assert kept == [row for row, _text in session.prompts][: len(kept)], "ids have changed"
-        self.seen["cut short, was done" if len(outcomes) > 1 and texts == outcomes[1] else "cut short, was not"] += (
-            bool(session.doing)
-        )
+        match session.doing:
+            case ("prompt", _text):
+                self.seen[f"prompt {'stored' if texts == outcomes[1] else 'not stored'}"] += 1
+            case ("rewind", index, _text):
+                done = texts == outcomes[1]
+                self.check_rewind(session, stored, session.prompts[index][0] if done else None)
+                self.seen[f"rewind {'stored' if done else 'not stored'}"] += 1
+            case ("compress",):
+                done = self.check_compression(session, stored)
+                self.seen[f"summary {'stored' if done else 'not stored'}"] += 1
         return found
+
+    def check_rewind(self, session: Conversation, stored: Stored, target: int | None) -> None:
+        """The rows before the target are the same, and it and all behind it are gone; or nothing has changed."""
+        rows = [row["id"] for row in stored.history(session.key)]
+        kept = session.before if target is None else session.before[: session.before.index(target)]
+        assert rows[: len(kept)] == kept, "rows are gone that nobody cut"
+        assert not set(rows[len(kept) :]) & set(session.before), "half of a cut"
+        assert target is not None or rows == kept
+
+    def check_compression(self, session: Conversation, stored: Stored) -> bool:
+        """Nothing has changed, or what is gone from the history has a summary in its place. True: the latter."""
+        history = stored.history(session.key)
+        rows = [row["id"] for row in history]
+        if rows == session.before:
+            return False
+        fresh = [row for row in history if row["id"] not in session.before]
+        assert any(row["compacted_summary"] for row in fresh), "rows are gone without a summary"
+        kept = [row for row in rows if row in session.before]
+        assert kept == [row for row in session.before if row in kept]
+        assert rows[-1] == session.before[-1], "the end of the history is not kept"
+        assert set(session.before) - set(kept) <= stored.compacted(session.key)
+        return True
 
     # --- a busy client ---
 
@@ -197,17 +276,35 @@ class Ordeal:
             text = f"tool-{number:03}-{index}-{session.asked:02}."
             session.asked += 1
             if what == "compress":
-                session.compressed = True
-                await server.request("session.compress", {"session_id": session.runtime, "focus_topic": "here 1"})
+                await self.compress(server, session)
             elif what == "rewind":
                 await self.say(server, session, text, rewind=True)
             elif what == "interrupt":
                 await self.submit(server, session, text)
                 await trio.sleep(self.dice.uniform(0, 0.05))
+                self.enter(session, "interrupt")
                 stopped = await server.call("session.interrupt", {"session_id": session.runtime})
                 assert stopped["settled"]
             else:
                 await self.say(server, session, text if what == "tool" else f"stream {text[4:]}", patience=0.5)
+            self.enter(session, "nothing")
+
+    async def compress(self, server: ServerProcess, session: Conversation) -> None:
+        session.compressed = True
+        session.before = self.rows(session)
+        session.doing = ("compress",)
+        self.enter(session, "compress")
+        response = await server.request("session.compress", {"session_id": session.runtime, "focus_topic": "here 1"})
+        session.doing = ()
+        self.seen[
+            f"compressions answered {response['result']['status'] if 'result' in response else 'as refused'}"
+        ] += 1
+
+    def rows(self, session: Conversation) -> list[int]:
+        stored = Stored(self.home / "sessions.db")
+        rows = [row["id"] for row in stored.history(session.key)]
+        stored.close()
+        return rows
 
     async def say(
         self, server: ServerProcess, session: Conversation, text: str, *, rewind: bool = False, patience: float = 20
@@ -241,12 +338,15 @@ class Ordeal:
             index -= 1 if session.compressed else self.dice.randint(1, min(3, len(session.prompts)))
             params |= {"truncate_before_row_id": session.prompts[index][0], "confirm_truncate": True}
             params["confirm_empty_truncate"] = True
+            session.before = self.rows(session)
             session.doing = ("rewind", index, text)
+        self.enter(session, "rewind" if rewind else "prompt")
         result = await server.call("prompt.submit", params)
         if rewind:
             assert len(result["survivor_user_row_ids"]) <= index
         session.prompts[index:] = [(result["user_row_id"], text)]
         session.doing = ()
+        self.enter(session, text.partition(" ")[0].partition("-")[0])
 
     # --- at the end ---
 
@@ -291,4 +391,6 @@ async def test_after_a_kill_at_any_moment_everything_accepted_is_there_and_the_n
         error.add_note(f"KILL_SEED={seed}, round {number}")
         raise
     with capsys.disabled():
-        print(f" [{ROUNDS} kills, seed {seed}: {dict(ordeal.seen)}]", end="")
+        print(f" [{ROUNDS} kills, seed {seed}, sessions hit in: {dict(ordeal.hit)}; {dict(ordeal.seen)}]", end="")
+    assert ordeal.hit["rewind"] >= ROUNDS // 30, "the kills have missed the rewinds"
+    assert ordeal.hit["compress"] >= ROUNDS // 30, "the kills have missed the compressions"
