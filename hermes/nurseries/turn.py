@@ -108,6 +108,8 @@ class Turn:
         """Whose request it is, for the log: its task may be started by the session's."""
         self._usage_before = session.usage
         self._steers: list[str] = []
+        self.undelivered: list[str] = []
+        """Accepted, and not read by the model when the turn took no more."""
         self._closing = False
         self._redirect: str | None = None
         self._cut = False
@@ -374,6 +376,8 @@ class Turn:
             self._steers.append(self._redirect)
             self._redirect = None
         texts = self._taken_steers()
+        # Kept here too: a stop may come before the loop has told in its end what it was given back.
+        self.undelivered += texts
         return "\n".join(texts) if texts else None
 
     def now(self) -> float:

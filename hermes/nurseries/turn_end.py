@@ -61,7 +61,8 @@ def decide(turn: Turn) -> Ending:
     From here on the turn takes no steers: what was accepted and not delivered is part of the ending.
     """
     ending = _decide(turn)
-    ending.pending_steer = join_steers(getattr(turn.end, "pending_steer", None), turn.begin_closing())
+    turn.begin_closing()
+    ending.pending_steer = "\n".join(turn.undelivered) or None
     return ending
 
 
@@ -163,12 +164,6 @@ async def _store_rows(session: Session, turn: Turn, ending: Ending) -> None:
 
 
 _SERVER = CancelReason(Cause.SHUTDOWN)
-
-
-def join_steers(first: str | None, second: str | None) -> str | None:
-    """Texts that no model call has seen, in the order in which they came."""
-    texts = [text for text in (first, second) if text]
-    return "\n".join(texts) if texts else None
 
 
 def conclude(session: Session, turn: Turn, ending: Ending, *, in_time: bool) -> None:

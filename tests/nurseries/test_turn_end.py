@@ -239,11 +239,28 @@ async def test_a_phase_that_the_table_does_not_allow_is_our_bug(autojump_clock: 
             turn.move_to_ended()
 
 
-def test_steers_that_no_call_has_seen_are_joined_in_their_order() -> None:
-    assert turn_end.join_steers(None, None) is None
-    assert turn_end.join_steers("a", None) == "a"
-    assert turn_end.join_steers("a", "b") == "a\nb"
-    assert turn_end.join_steers("", "b") == "b"
+async def test_a_steer_is_given_back_when_the_stop_comes_while_the_answer_is_being_stored(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    storing, go_on = trio.Event(), trio.Event()
+
+    async def hold(name: str) -> None:
+        # The second append is the answer's own row: by then the turn has taken its steers back.
+        if name == "append_rows" and store.writes.count("append_rows") == 1 and not storing.is_set():
+            storing.set()
+            await go_on.wait()
+
+    store = FailingStore(before=hold)
+    services, _ = make_services(say("do", "ne", pause=5), store=store)
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await started(session)
+        assert session.steer("one") and session.steer("two")
+        await storing.wait()
+        assert not session.steer("much too late")
+        turn.cancel(STOP)
+        record = await turn.wait_ended()
+        assert record.interrupted and record.pending_steer == "one\ntwo"
 
 
 async def test_a_limit_of_the_caller_is_announced_once_before_it_cuts(autojump_clock: trio.testing.MockClock) -> None:
