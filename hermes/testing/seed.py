@@ -59,9 +59,17 @@ async def seed(home: Path, messages: int) -> str:
     return key
 
 
+def positive(text: str) -> int:
+    """A whole number above 0. Raises ``ValueError``."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hermes.testing.seed", description=__doc__)
-    parser.add_argument("messages", type=int, help="how many messages to store")
+    parser.add_argument("messages", type=positive, help="how many messages to store")
     parser.add_argument("--home", type=Path, default=None, help="default: HERMES_HOME, else ~/.hermes")
     arguments = parser.parse_args()
     key = trio.run(seed, arguments.home or home_from_environment(), arguments.messages)

@@ -57,6 +57,8 @@ class ServerProcess:
         """Wait until it holds; looked at again whenever something was written. Fails if the output ends first."""
         while not condition():
             if self.output_ended:
+                # Who is cancelled by the one that has ended it is not to take that for a failure.
+                await trio.lowlevel.checkpoint_if_cancelled()
                 state = f"exit {self.process.poll()}"
                 raise AssertionError(f"the output ended ({state}) before {what}; stderr:\n{self.stderr[-4000:]}")
             await self._changed.wait()
@@ -313,7 +315,16 @@ async def assert_no_children(server: ServerProcess, *, within: float = 5.0) -> N
     with trio.move_on_after(within):
         while children_of(server):
             await trio.sleep(POLL)
-    assert children_of(server) == {}
+    left = children_of(server)
+    assert left == {}, f"{left}, tags: {[tag_of(pid) for pid in left]}"
+
+
+def tag_of(pid: int) -> list[str]:
+    """Which server has started this process, by its environment."""
+    with contextlib.suppress(OSError):
+        found = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return [one.decode() for one in found if one.startswith(b"HERMES_PROCESS_TAG=")]
+    return []
 
 
 def connections_to(pid: int, port: int) -> int:
