@@ -56,7 +56,7 @@ def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
 def _section(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
     yield f"{'#' * min(len(path) + 1, 3)} `{' '.join(path)}`"
     yield ""
-    text = inspect.cleandoc((command.help or "").replace("\b\n", ""))
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
     yield text or "No description."
     yield ""
     arguments = [

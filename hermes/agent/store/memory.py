@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -26,6 +27,9 @@ class InlineDatabase:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        # Memory is all it holds, so forgetting to close it is no fault worth the interpreter's ResourceWarning. Not in
+        # __del__: within a cycle the connection may be finalised first.
+        weakref.finalize(self, connection.close).atexit = False
 
     async def write(self, job: Callable[[sqlite3.Connection], T]) -> T:
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -60,10 +64,6 @@ class InlineDatabase:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-
-    def __del__(self) -> None:
-        # Memory is all it holds, so forgetting to close it is no fault worth the interpreter's ResourceWarning.
-        self._connection.close()
 
 
 class MemoryStore(SqlTranscriptStore):
