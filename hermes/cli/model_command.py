@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from hermes.agent.providers.http_stream import HttpClient, ProxySettings
+from hermes.agent.providers.local_model import ListedLocalModel
 from hermes.agent.providers.registry import Models
 from hermes.cli.options import load, shared_options
 from hermes.cli.tables import busy, print_table
@@ -77,7 +78,7 @@ def list_(refresh: bool, everything: bool, as_json: bool, **shared: Any) -> None
             rows.append((provider["slug"], "", provider.get("warning", "")))
         for model in provider["models"]:
             chosen = provider["is_current"] and model == menu["model"]
-            rows.append((provider["slug"], model, "in force" if chosen else ""))
+            rows.append((provider["slug"], model, "in force" if chosen else provider.get("warning", "")))
     print_table(("provider", "model", ""), rows)
 
 
@@ -112,6 +113,7 @@ def with_models(loaded: LoadedSettings, work: Callable[[Models], Awaitable[T]]) 
             HttpClient(proxies=ProxySettings.from_variables(proxy_variables())),
             custom=custom_providers(loaded),
             fallbacks=fallback_specs(loaded),
+            local=ListedLocalModel(),
         )
         try:
             with trio.fail_after(ASK_WITHIN):

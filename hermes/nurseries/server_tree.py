@@ -90,6 +90,8 @@ class ServerTree:
                     await nursery.start(self.registry.run)
                     if self.mcp is not None:
                         await nursery.start(self.mcp.run, self.scope)
+                    if self.services.local_model is not None:
+                        nursery.start_soon(self.services.local_model.run, self.scope, name="local model")
                     surface_scope = trio.CancelScope()
                     nursery.start_soon(self._run_surfaces, surfaces, surface_scope, name="surfaces")
                     reason = await self._stopping.wait()

@@ -31,6 +31,7 @@ from hermes.outcomes import TurnRecord
 from hermes.records import dataclass
 
 if TYPE_CHECKING:
+    from hermes.nurseries.local_model import LocalModelServer
     from hermes.nurseries.mcp_servers import McpServers
     from hermes.nurseries.session import Session
 
@@ -110,6 +111,8 @@ class Services:
     """Whether another process that had left a note in the store may still be there."""
     mcp: McpServers | None = None
     """The configured MCP servers, shared by all sessions."""
+    local_model: LocalModelServer | None = None
+    """Runs the packaged model while somebody uses it."""
     close_connections: Callable[[], Awaitable[None]] | None = None
     """Closes what adapters keep open between calls (idle connections to providers); the last thing a server does."""
     spill: Callable[[str, str], str | None] | None = None

