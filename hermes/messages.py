@@ -114,6 +114,8 @@ class Row:
     token_count: int | None = None
     platform_message_id: str | None = None
     compacted_summary: bool = False
+    compacted: bool = False
+    """A summary stands for it in the context: it is shown and searched, and no rewind can name it."""
 
     @property
     def text(self) -> str:

@@ -1,4 +1,5 @@
-"""Which rows survive a rewind, an undo or a branch, and which a person sees. Pure functions over active rows.
+"""What a rewind asks for, which rows survive an undo or a branch, and which a person sees. Pure; which row a rewind
+cuts at is decided in ``rewind_target``.
 
 Ordinals count user prompts (gateway §5.4): rows that the server wrote itself, steers and summaries do not count. The
 order of the checks is the contract (gateway §5.2): a client learns the first thing that is wrong, nothing is changed.
@@ -10,12 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes.errors import (
-    EmptyRewindNotConfirmed,
     InvalidRewind,
     NothingToUndo,
     RewindNotConfirmed,
-    RewindTargetMismatch,
-    StaleRewindTarget,
     StoredSessionNotFound,
 )
 from hermes.messages import RewindIntent, Row
@@ -27,7 +25,7 @@ _HIDDEN_KINDS = frozenset({"hidden"})
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A resolved rewind: ``removed`` begins with the target row."""
+    """Where a transcript is cut: ``removed`` begins with the target row."""
 
     survivors: tuple[Row, ...]
     removed: tuple[Row, ...]
@@ -35,10 +33,6 @@ class Cut:
     @property
     def target(self) -> Row:
         return self.removed[0]
-
-    @property
-    def survivor_ids(self) -> tuple[int | None, ...]:
-        return survivor_ids(self.survivors)
 
 
 # --- rewind ----------------------------------------------------------------------------------------------------------
@@ -73,66 +67,19 @@ def parse_rewind(params: Mapping[str, Any]) -> RewindIntent | None:
     )
 
 
-def resolve_rewind(rows: Sequence[Row], intent: RewindIntent, *, earlier_prompts: int = 0) -> Cut:
-    """Find the target and cut before it (gateway §5.2 rows 5 to 9).
-
-    ``earlier_prompts``: user prompts that compression has taken out of ``rows``; they count for ordinals of the
-    displayed lineage but can not be targets.
-    Raises ``StaleRewindTarget``, ``RewindTargetMismatch``, ``EmptyRewindNotConfirmed``.
-    """
-    if intent.row_id is not None or intent.message_id is not None:
-        index = _find_row(rows, intent)
-        if intent.ordinal is not None:
-            counted = ordinal_of(rows, index)
-            if counted is None or intent.ordinal not in (counted, counted + earlier_prompts):
-                raise RewindTargetMismatch
-    elif intent.ordinal is not None:
-        index = _find_ordinal(rows, intent.ordinal, earlier_prompts)
-    else:
-        raise InvalidRewind
-    cut = Cut(tuple(rows[:index]), tuple(rows[index:]))
-    if not cut.survivors and not intent.confirm_empty:
-        raise EmptyRewindNotConfirmed
-    return cut
-
-
-def _find_row(rows: Sequence[Row], intent: RewindIntent) -> int:
-    for index, row in enumerate(rows):
-        by_message = intent.row_id is None and row.platform_message_id == intent.message_id
-        hit = by_message or (intent.row_id is not None and row.row_id == intent.row_id)
-        if hit and row.role == "user" and not row.compacted_summary:
-            return index
-    raise StaleRewindTarget(data={"user_turn_count": len(prompt_indexes(rows)), "row_id": intent.row_id})
-
-
-def _find_ordinal(rows: Sequence[Row], ordinal: int, earlier_prompts: int) -> int:
-    indexes = prompt_indexes(rows)
-    position = ordinal - earlier_prompts
-    if not 0 <= position < len(indexes):
-        count = len(indexes) + earlier_prompts
-        raise StaleRewindTarget(data={"user_turn_count": count, "ordinal": ordinal})
-    return indexes[position]
-
-
 def prompt_indexes(rows: Sequence[Row]) -> list[int]:
     """Where the counted user prompts stand."""
     return [index for index, row in enumerate(rows) if row.is_user_prompt and not row.compacted_summary]
 
 
-def ordinal_of(rows: Sequence[Row], index: int) -> int | None:
-    """The ordinal of the row at ``index``, or None if it is not counted."""
-    indexes = prompt_indexes(rows)
-    return indexes.index(index) if index in indexes else None
-
-
 def survivor_ids(rows: Sequence[Row]) -> tuple[int | None, ...]:
-    """Ids of the counted user prompts, in ordinal order; None where a row has none."""
-    return tuple(rows[index].row_id for index in prompt_indexes(rows))
+    """Ids of the counted user prompts, in ordinal order; None where a row has none, or none that a rewind can name."""
+    return tuple(None if rows[index].compacted else rows[index].row_id for index in prompt_indexes(rows))
 
 
 def survivor_map(rows: Sequence[Row], asked: Sequence[int]) -> dict[str, int | None]:
     """For each id that a client holds: the id it has now, or None if it is gone."""
-    alive = {row.row_id for row in rows if row.role == "user"}
+    alive = {row.row_id for row in rows if row.role == "user" and not row.compacted}
     return {str(row_id): row_id if row_id in alive else None for row_id in asked}
 
 
@@ -140,7 +87,8 @@ def survivor_map(rows: Sequence[Row], asked: Sequence[int]) -> dict[str, int | N
 
 
 def resolve_undo(rows: Sequence[Row], count: int = 1) -> Cut:
-    """Cut before the ``count``-th user text from the end; steers count too. Raises ``NothingToUndo``."""
+    """Cut the transcript before the ``count``-th user text from the end; steers count too. Raises ``NothingToUndo``,
+    also when one of these texts has been replaced by a summary."""
     found = [
         index
         for index, row in enumerate(rows)
@@ -148,6 +96,8 @@ def resolve_undo(rows: Sequence[Row], count: int = 1) -> Cut:
     ]
     if count < 1 or count > len(found):
         raise NothingToUndo
+    if any(rows[index].compacted for index in found[-count:]):
+        raise NothingToUndo("what was said before has been summarized; it can not be taken back any more")
     index = found[-count]
     return Cut(tuple(rows[:index]), tuple(rows[index:]))
 
@@ -177,6 +127,11 @@ def branch_rows(rows: Sequence[Row], upto_row_id: int | None = None) -> tuple[Ro
 
 
 # --- what a person sees ----------------------------------------------------------------------------------------------
+
+
+def is_shown(row: Row) -> bool:
+    """One message of the history that hosts get: an answer that is nothing but calls shows as its results."""
+    return is_visible(row) and (row.role != "assistant" or bool(row.text.strip() or row.reasoning))
 
 
 def is_visible(row: Row) -> bool:

@@ -107,6 +107,11 @@ class TranscriptStore(Protocol):
         """The active rows in order."""
         ...
 
+    async def load_transcript(self, key: str, *, limit: int = 20_000) -> tuple[Row, ...]:
+        """What a person is shown: the active rows, and in their old places those that a summary stands for
+        (``compacted``), which are no part of the context any more."""
+        ...
+
     async def append_rows(self, key: str, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
         """Store rows behind the last one; returns them with ids. ``usage`` is added to the counters in the same
         transaction."""
@@ -120,24 +125,25 @@ class TranscriptStore(Protocol):
         *,
         expected_version: int | None = None,
     ) -> RewindResult:
-        """Archive the target and everything behind it and append ``new_rows``, in one transaction (PS-10)."""
+        """Archive the target and everything behind it and append ``new_rows``, in one transaction (PS-10). What the
+        result calls removed, and what survived, is of the transcript, compacted rows included."""
         ...
 
     async def undo_rewind(self, key: str) -> tuple[Row, ...]:
-        """Bring the last cut back while nothing newer is stored; returns all active rows. Raises ``NothingToUndo``."""
+        """Bring the last cut back while nothing newer is stored; returns the transcript. Raises ``NothingToUndo``."""
         ...
 
     async def replace_with_summary(
         self, key: str, *, summarized_ids: Sequence[int], summary_rows: Sequence[Row], expected_version: int
     ) -> tuple[Row, ...]:
         """Compression (agent-core §6.3): mark the summarized rows compacted, put the summary rows in their place; kept
-        rows keep their ids. Returns all active rows."""
+        rows keep their ids. Without summary rows the transcript is put away instead. Returns all active rows."""
         ...
 
     async def branch(
         self, key: str, new: StoredSession, *, row_ids: Sequence[int] | None = None
     ) -> tuple[StoredSession, tuple[Row, ...]]:
-        """Copy active rows (or just those) into a new session with new ids."""
+        """Copy the transcript (or just those rows of it) into a new session with new ids; returns its active rows."""
         ...
 
     async def delete_session(self, key: str) -> None: ...

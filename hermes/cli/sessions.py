@@ -130,7 +130,7 @@ def export(home: Path, session_ids: tuple[str, ...], everything: bool, form: str
             found = [await _find(store, name) for name in session_ids]
         to_directory = output is not None and (everything or len(found) > 1 or output.is_dir())
         for stored in tracked(found, "Exporting"):
-            rows = await store.load_rows(stored.key)
+            rows = await store.load_transcript(stored.key)
             text = markdown(stored, rows) if form == "markdown" else json.dumps(document(stored, rows), indent=2)
             _put(text, output / _file_name(stored.key, form) if output is not None and to_directory else output)
         if output is not None:
@@ -162,7 +162,7 @@ def _facts(stored: StoredSession) -> dict[str, Any]:
 def _loaded(home: Path, session_id: str) -> tuple[StoredSession, Any]:
     async def read(store: SqliteStore) -> tuple[StoredSession, Any]:
         stored = await _find(store, session_id)
-        return stored, await store.load_rows(stored.key)
+        return stored, await store.load_transcript(stored.key)
 
     return _with_store(home, read)
 

@@ -131,6 +131,10 @@ async def _title(run: Run) -> CommandResult:
     return printed(f"title: {title}", "title")
 
 
+async def _history(run: Run) -> CommandResult:
+    return printed(views.history_text(await session_history.transcript(run.session)))
+
+
 async def _save(run: Run) -> CommandResult:
     return printed(f"saved to {await export(run.session, read_export(run.arg))}")
 
@@ -365,7 +369,7 @@ async def _memory(run: Run) -> CommandResult:
 Handler = Callable[[Run], Awaitable[CommandResult]]
 
 HANDLERS: Mapping[str, Handler] = {
-    "history": _view(lambda run: views.history_text(run.session)),
+    "history": _history,
     "save": _save,
     "title": _title,
     "branch": _branch,

@@ -12,6 +12,7 @@ import trio
 from hermes import __version__
 from hermes.agent.history import visible_rows
 from hermes.agent.ports import ProcessRequest
+from hermes.messages import Row
 from hermes.nurseries.host_config import sections
 from hermes.nurseries.session_history import context_breakdown
 from hermes.nurseries.session_history import usage as numbers_of
@@ -56,9 +57,9 @@ def status_text(session: Session) -> str:
     )
 
 
-def history_text(session: Session) -> str:
+def history_text(rows: Sequence[Row]) -> str:
     parts = []
-    for row in visible_rows(session.rows):
+    for row in visible_rows(rows):
         if row.text.strip():
             name = row.tool_name if row.role == "tool" else row.role
             text = row.text if len(row.text) <= ROW_CHARS else f"{row.text[:ROW_CHARS]} […]"

@@ -18,7 +18,7 @@ from hermes.agent.redaction import redact
 from hermes.config_file import write_atomically
 from hermes.errors import InvalidParams, InvalidValue
 from hermes.messages import Row
-from hermes.nurseries.session_history import settled_rows
+from hermes.nurseries.session_history import settled_transcript
 from hermes.records import dataclass
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def read_export(arg: str) -> Export:
 
 async def export(session: Session, wanted: Export) -> Path:
     """Write it; returns the path. Raises ``InvalidValue`` when it cannot be written."""
-    rows = [row for row in settled_rows(session) if is_visible(row)]
+    rows = [row for row in await settled_transcript(session) if is_visible(row)]
     text = FORMS[wanted.form](session.stored.title or session.key, rows)
     if wanted.redacted:
         text = redact(text)

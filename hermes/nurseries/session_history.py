@@ -1,5 +1,8 @@
 """What a person may do to a session's history between turns: branch, undo, take a cut back, save it to a file.
 
+A compression takes rows out of the context, not out of the conversation: what is shown, counted and copied is the
+*transcript*, in which the compacted rows stand in their old places (CC-5).
+
 An undo holds the turn slot and the turn lease, so that it and a prompt can never both be let in. A branch only reads,
 so it is allowed while a turn runs; what that turn has said so far is not copied. The other verbs of a session stand in
 ``session_compression``, ``session_changes`` and ``session_numbers``; surfaces find all of them here.
@@ -20,7 +23,7 @@ import trio
 from hermes.agent.history import (
     branch_rows,
     closing_after_cut,
-    is_visible,
+    is_shown,
     resolve_undo,
     survivor_ids,
 )
@@ -60,6 +63,7 @@ __all__ = [
     "branch_stored",
     "compress",
     "context_breakdown",
+    "has_compacted",
     "save",
     "set_cwd",
     "set_mode",
@@ -68,6 +72,8 @@ __all__ = [
     "set_reasoning_effort",
     "set_yolo",
     "settled_rows",
+    "settled_transcript",
+    "transcript",
     "undo",
     "undo_rewind",
     "usage",
@@ -82,6 +88,44 @@ def settled_rows(session: Session) -> tuple[Row, ...]:
     if turn is None or turn.user_row is None:
         return tuple(session.rows)
     return tuple(session.rows[: session.rows_before_turn])
+
+
+def has_compacted(session: Session) -> bool:
+    """Whether the transcript holds more than memory does."""
+    return any(row.compacted_summary for row in session.rows)
+
+
+async def transcript(session: Session) -> tuple[Row, ...]:
+    """Everything that was said, the running turn included. Returns in the same breath in which this is true, so what
+    the caller does next without waiting fits it."""
+    while has_compacted(session):
+        version = session.history_version
+        stored = await session.services.store.load_transcript(session.key)
+        if version == session.history_version:
+            return _with_memory(session, stored)
+    return tuple(session.rows)
+
+
+async def settled_transcript(session: Session) -> tuple[Row, ...]:
+    """The same of the turns that have ended."""
+    return settled(session, await transcript(session))
+
+
+def settled(session: Session, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """A transcript up to where the running turn begins."""
+    turn = session.slot.turn
+    if turn is None or turn.user_row is None:
+        return rows
+    own = {row.row_id for row in session.rows[session.rows_before_turn :]} | {turn.user_row.row_id}
+    return rows[: next((index for index, row in enumerate(rows) if row.row_id in own), len(rows))]
+
+
+def _with_memory(session: Session, stored: Sequence[Row]) -> tuple[Row, ...]:
+    """Compacted rows are in the store only, active ones are as memory has them: it may be a row ahead or behind."""
+    active = {row.row_id for row in session.rows}
+    known = {row.row_id for row in stored}
+    old = [row for row in stored if row.compacted or row.row_id in active]
+    return (*old, *(row for row in session.rows if row.row_id not in known))
 
 
 # --- branch ----------------------------------------------------------------------------------------------------------
@@ -101,7 +145,7 @@ async def branch(
     ``count``: only the first so many visible messages (with the results that belong to them); ``row_ids``: exactly
     these rows; ``whole``: everything. Raises ``NothingToBranch``, ``TitleTaken``, ``Overloaded``, the store's errors.
     """
-    rows = settled_rows(session)
+    rows = await settled_transcript(session)
     chosen = row_ids if row_ids is not None else [row.row_id for row in _first(rows, None if whole else count)]
     ids = [row_id for row_id in chosen if row_id is not None]
     if not session.is_stored or not ids:
@@ -122,7 +166,7 @@ async def branch_stored(
     if live is not None:
         return await branch(registry, live, name=name, count=count, whole=whole)
     stored = await registry.find_stored(key)
-    rows = await registry.services.store.load_rows(stored.key)
+    rows = await registry.services.store.load_transcript(stored.key)
     ids = [row.row_id for row in _first(rows, None if whole else count) if row.row_id is not None]
     if not ids:
         raise NothingToBranch
@@ -154,10 +198,10 @@ async def _branch(
 def _first(rows: Sequence[Row], count: int | None) -> Sequence[Row]:
     if count is None or count <= 0:
         return rows
-    visible = [row for row in rows if is_visible(row) and row.row_id is not None]
-    if count >= len(visible):
+    shown = [row for row in rows if is_shown(row) and row.row_id is not None]
+    if count >= len(shown):
         return rows
-    return branch_rows(rows, visible[count - 1].row_id)
+    return branch_rows(rows, shown[count - 1].row_id)
 
 
 # --- undo ------------------------------------------------------------------------------------------------------------
@@ -183,12 +227,13 @@ async def undo(session: Session, count: int = 1) -> UndoResult:
 
 
 async def undo_rewind(session: Session) -> tuple[Row, ...]:
-    """Bring the last cut back, while no new turn has been stored after it. Raises as ``undo`` does."""
+    """Bring the last cut back, while no new turn has been stored after it; returns the transcript. Raises as ``undo``
+    does."""
     return await start_held(session, "undo of a rewind", lambda _node: _undo_rewind(session)).wait()
 
 
 async def _undo(session: Session, count: int) -> UndoResult:
-    cut = resolve_undo(session.rows, count)
+    cut = resolve_undo(await transcript(session), count)
     closing = closing_after_cut(cut.survivors, session.services.clock())
     result = await session.services.store.rewind(
         session.key,
@@ -205,7 +250,8 @@ def _take_cut(session: Session, result: RewindResult) -> None:
     removed = {row.row_id for row in result.removed}
     kept = [row for row in session.rows if row.row_id not in removed]
     session.history_version = result.history_version
-    _replace_rows(session, [*kept, *result.new_rows], tuple(row.row_id for row in result.removed if row.row_id))
+    gone = tuple(row.row_id for row in result.removed if row.row_id)
+    _replace_rows(session, [*kept, *result.new_rows], gone, result.survivors)
 
 
 async def _undo_rewind(session: Session) -> tuple[Row, ...]:
@@ -215,17 +261,19 @@ async def _undo_rewind(session: Session) -> tuple[Row, ...]:
     alive = {row.row_id for row in rows}
     gone = tuple(row.row_id for row in session.rows if row.row_id is not None and row.row_id not in alive)
     session.history_version += 1
-    _replace_rows(session, rows, gone)
+    _replace_rows(session, [row for row in rows if not row.compacted], gone, survivor_ids(rows))
     return rows
 
 
-def _replace_rows(session: Session, rows: Sequence[Row], removed: Sequence[int]) -> None:
+def _replace_rows(
+    session: Session, rows: Sequence[Row], removed: Sequence[int], survivors: tuple[int | None, ...]
+) -> None:
     session.rows[:] = rows
     session.rows_before_turn = len(session.rows)
     session.last_prompt_tokens = 0
     session.retained_failure = None
     turn_start.forget_removed(session)
-    session.emit(HistoryRewound(tuple(removed), survivor_ids(session.rows)))
+    session.emit(HistoryRewound(tuple(removed), survivors))
     session.announce_info()
     session.stored_changed()
 
@@ -238,6 +286,7 @@ async def save(session: Session) -> Path:
 
     Raises ``Overloaded`` if it is too large, ``InvalidValue`` if it cannot be written.
     """
+    rows = await transcript(session)
     stored = session.stored
     now = session.services.clock()
     document = {
@@ -256,7 +305,7 @@ async def save(session: Session) -> Path:
     name = time.strftime("%Y%m%d_%H%M%S", time.localtime(now)) + "_" + re.sub(r"[^\w.-]", "_", session.key) + ".json"
     path = session.services.home / "sessions" / "saved" / name
     try:
-        await trio.to_thread.run_sync(_write, path, document, tuple(session.rows))
+        await trio.to_thread.run_sync(_write, path, document, rows)
     except OSError as error:
         raise InvalidValue(f"the session could not be saved: {error.strerror or type(error).__name__}") from None
     return path

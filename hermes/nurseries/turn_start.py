@@ -15,6 +15,7 @@ import trio
 
 from hermes.agent.interruption import repair_rows
 from hermes.agent.ports import BackgroundProcessInfo, DeltaKind, ModelRequest, ResolvedModel
+from hermes.agent.rewind_target import resolve_cut
 from hermes.agent.stored_views import derive_title, latest_todos
 from hermes.agent.turn_setup import TurnSetup
 from hermes.errors import HermesError, NotFound, ProviderError
@@ -47,6 +48,9 @@ MODEL_WARNING = "model_warning"
 async def begin(session: Session, turn: Turn) -> None:
     """Take the lease and make the prompt durable. Raises what refuses the prompt; then nothing durable has changed."""
     store = session.services.store
+    if turn.rewind is not None and not session.is_stored:
+        # Nothing was said yet that it could name. Refused before the session gets a row.
+        resolve_cut((), turn.rewind)
     if turn.prompt.load_api_content is not None:
         content = await turn.prompt.load_api_content()
         turn.prompt = replace(turn.prompt, api_content=content, load_api_content=None)

@@ -1,7 +1,8 @@
-"""Which rows survive a rewind, an undo, a branch."""
+"""What a rewind asks for, and which rows survive an undo or a branch."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,20 +10,18 @@ import pytest
 from hermes.agent.history import (
     branch_rows,
     closing_after_cut,
+    is_shown,
     parse_rewind,
-    resolve_rewind,
     resolve_undo,
+    survivor_ids,
     survivor_map,
     visible_rows,
 )
 from hermes.errors import (
-    EmptyRewindNotConfirmed,
     HermesError,
     InvalidRewind,
     NothingToUndo,
     RewindNotConfirmed,
-    RewindTargetMismatch,
-    StaleRewindTarget,
     StoredSessionNotFound,
 )
 from hermes.messages import RewindIntent, Row, ToolCall
@@ -70,58 +69,11 @@ def test_a_message_id_is_ignored_beside_a_row_id() -> None:
     assert parse_rewind(params) == RewindIntent(row_id=3)
 
 
-@pytest.mark.parametrize(
-    ("intent", "target"),
-    [
-        (RewindIntent(row_id=3), 3),
-        (RewindIntent(message_id="m2"), 3),
-        (RewindIntent(ordinal=1), 3),
-        (RewindIntent(ordinal=2), 10),
-        (RewindIntent(row_id=10, ordinal=2), 10),
-        (RewindIntent(row_id=6), 6),
-        (RewindIntent(row_id=1, confirm_empty=True), 1),
-    ],
-)
-def test_a_target_is_found_and_everything_from_it_on_is_removed(intent: RewindIntent, target: int) -> None:
-    cut = resolve_rewind(ROWS, intent)
-    assert cut.target.row_id == target
-    assert (*cut.survivors, *cut.removed) == ROWS
-
-
-@pytest.mark.parametrize(
-    ("intent", "expected"),
-    [
-        (RewindIntent(row_id=99, ordinal=1), StaleRewindTarget),
-        (RewindIntent(row_id=2), StaleRewindTarget),
-        (RewindIntent(message_id="gone"), StaleRewindTarget),
-        (RewindIntent(row_id=3, ordinal=0), RewindTargetMismatch),
-        (RewindIntent(row_id=6, ordinal=1), RewindTargetMismatch),
-        (RewindIntent(ordinal=3), StaleRewindTarget),
-        (RewindIntent(ordinal=-1), StaleRewindTarget),
-        (RewindIntent(ordinal=0), EmptyRewindNotConfirmed),
-        (RewindIntent(row_id=1, ordinal=0), EmptyRewindNotConfirmed),
-    ],
-)
-def test_the_first_failing_check_is_the_answer(intent: RewindIntent, expected: type[HermesError]) -> None:
-    with pytest.raises(expected):
-        resolve_rewind(ROWS, intent)
-
-
-def test_survivors_are_the_counted_prompts_in_order() -> None:
-    assert resolve_rewind(ROWS, RewindIntent(row_id=10)).survivor_ids == (1, 3)
+def test_survivors_are_the_counted_prompts_in_order_and_compacted_ones_can_not_be_named() -> None:
+    assert survivor_ids(ROWS) == (1, 3, 10)
+    assert survivor_ids((replace(ROWS[0], compacted=True), *ROWS[1:])) == (None, 3, 10)
     assert survivor_map(ROWS[:3], [1, 3, 10]) == {"1": 1, "3": 3, "10": None}
-
-
-def test_ordinals_count_the_displayed_lineage_behind_a_compression() -> None:
-    rows = (Row("user", "summary", row_id=20, display_kind="hidden", compacted_summary=True), *ROWS)
-    assert resolve_rewind(rows, RewindIntent(ordinal=5), earlier_prompts=4).target.row_id == 3
-    assert resolve_rewind(rows, RewindIntent(row_id=3, ordinal=1), earlier_prompts=4).target.row_id == 3
-    assert resolve_rewind(rows, RewindIntent(row_id=3, ordinal=5), earlier_prompts=4).target.row_id == 3
-    with pytest.raises(StaleRewindTarget) as caught:
-        resolve_rewind(rows, RewindIntent(ordinal=2), earlier_prompts=4)
-    assert caught.value.data == {"user_turn_count": 7, "ordinal": 2}
-    with pytest.raises(StaleRewindTarget):
-        resolve_rewind(rows, RewindIntent(row_id=20))
+    assert survivor_map((replace(ROWS[0], compacted=True), *ROWS[1:3]), [1, 3]) == {"1": None, "3": 3}
 
 
 def test_undo_counts_steers_and_a_cut_inside_a_turn_is_closed() -> None:
@@ -133,6 +85,17 @@ def test_undo_counts_steers_and_a_cut_inside_a_turn_is_closed() -> None:
     assert closing_after_cut(ROWS[:2], 1.0) is None
     with pytest.raises(NothingToUndo):
         resolve_undo(ROWS, 5)
+
+
+def test_an_undo_stops_before_what_a_summary_stands_for() -> None:
+    """Taking two texts back must not skip those that a person still sees and reach the ones before them."""
+    summary = Row("user", "so far", row_id=12, compacted_summary=True, display_kind="hidden")
+    middle = [replace(row, compacted=True) for row in ROWS[2:9]]
+    rows = (*ROWS[:2], *middle, summary, *ROWS[9:])
+    assert resolve_undo(rows).target.row_id == 10
+    for count in (2, 3, 4):
+        with pytest.raises(NothingToUndo):
+            resolve_undo(rows, count)
 
 
 def test_a_branch_takes_the_results_of_its_last_call() -> None:

@@ -3,7 +3,8 @@ transaction of the caller.
 
 Rows are ordered by ``(position, id)``. A new row's position is its id; only the summary of a compression gets a
 position between others, so nothing is ever inserted a second time and ids last. A row is *active* (part of the
-context), *cut* (archived by a rewind, remembers which) or *compacted* (replaced by a summary; still searchable).
+context), *compacted* (replaced by a summary; still shown and searchable) or *cut* (archived by a rewind, remembers
+which; a compacted row can be cut as well). The *transcript* is what is active or compacted and not cut.
 
 ``history_version`` goes up with every change that is not an append by the session's owner: rewind, undo, compression,
 and the first turn of another process (see ``leases.py``).
@@ -16,9 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hermes.agent.interruption import begins_turn
 from hermes.agent.ports import RewindResult, StoredSession
-from hermes.agent.store.rewind_target import ActiveRow, resolve_cut
-from hermes.agent.store.rows import INSERT_ROW, ROW_COLUMNS, Record, decode_rows, preview_of
+from hermes.agent.rewind_target import OutlineRow, resolve_cut, survivor_ids
+from hermes.agent.store.rows import INSERT_ROW, READ_COLUMNS, ROW_COLUMNS, Record, decode_rows, preview_of
 from hermes.agent.store.sessions import BRANCH_MARK, create_session, next_title, require_session
 from hermes.errors import Conflict, NothingToBranch, NothingToUndo, StaleRewindTarget
 from hermes.messages import RewindIntent, Row
@@ -27,7 +29,9 @@ from hermes.outcomes import Usage
 Encoded = Sequence[tuple[Record, Row]]
 """Rows from ``encode_row``: what to store, and the row as it will be read."""
 
-ACTIVE_ROWS = f"SELECT {ROW_COLUMNS} FROM messages WHERE session_key = ? AND active = 1"
+ACTIVE_ROWS = f"SELECT {READ_COLUMNS} FROM messages WHERE session_key = ? AND active = 1"
+IN_TRANSCRIPT = "cut_id IS NULL AND (active = 1 OR (compacted = 1 AND compacted_summary = 0))"
+TRANSCRIPT = f"SELECT {READ_COLUMNS} FROM messages WHERE session_key = ? AND {IN_TRANSCRIPT}"
 IN_ORDER = "ORDER BY position, id"
 
 # --- read ------------------------------------------------------------------------------------------------------------
@@ -42,27 +46,23 @@ def load_rows(connection: sqlite3.Connection, key: str, *, limit: int | None = N
     return decode_rows(records)
 
 
-def load_visible_rows(connection: sqlite3.Connection, key: str, *, limit: int) -> tuple[Row, ...]:
-    """The whole conversation as a person saw it: compacted rows are back, summaries are left out."""
-    records = connection.execute(
-        f"SELECT {ROW_COLUMNS} FROM messages WHERE session_key = ? AND (active = 1 OR compacted = 1) "
-        "AND compacted_summary = 0 ORDER BY position DESC, id DESC LIMIT ?",
-        (key, limit),
-    ).fetchall()
+def load_transcript(connection: sqlite3.Connection, key: str, *, limit: int) -> tuple[Row, ...]:
+    """The whole conversation: the active rows, with the compacted ones in their old places; the newest ones."""
+    records = connection.execute(f"{TRANSCRIPT} ORDER BY position DESC, id DESC LIMIT ?", (key, limit)).fetchall()
     records.reverse()
     return decode_rows(records)
 
 
-def outline(connection: sqlite3.Connection, key: str) -> list[ActiveRow]:
-    """The active rows, as far as choosing a target needs them."""
+def outline(connection: sqlite3.Connection, key: str) -> list[OutlineRow]:
+    """The transcript, as far as choosing rows needs it."""
     records = connection.execute(
-        "SELECT id, position, role, display_kind, platform_message_id, compacted_summary FROM messages "
-        f"WHERE session_key = ? AND active = 1 {IN_ORDER}",
+        "SELECT id, position, role, display_kind, platform_message_id, compacted_summary, compacted FROM messages "
+        f"WHERE session_key = ? AND {IN_TRANSCRIPT} {IN_ORDER}",
         (key,),
     )
     return [
-        ActiveRow(row_id, position, role, kind, message_id, bool(summary))
-        for row_id, position, role, kind, message_id, summary in records
+        OutlineRow(row_id, position, role, kind, message_id, bool(summary), bool(compacted))
+        for row_id, position, role, kind, message_id, summary, compacted in records
     ]
 
 
@@ -164,43 +164,38 @@ def rewind(
     *,
     expected_version: int | None,
 ) -> RewindResult:
-    """Archive the target and all behind it, append the new rows; nothing of it happens unless all checks pass."""
+    """Archive the target and all behind it, compacted rows too, and append the new rows; nothing of it happens unless
+    all checks pass."""
     session = require_session(connection, key)
     if expected_version is not None and expected_version != session.history_version:
         raise StaleRewindTarget("the history was changed by somebody else; reload it")
-    active = outline(connection, key)
-    compacted = [
-        position
-        for (position,) in connection.execute(
-            "SELECT position FROM messages WHERE session_key = ? AND compacted = 1 AND role = 'user' "
-            "AND (display_kind IS NULL OR display_kind = 'skill_invocation') AND compacted_summary = 0",
-            (key,),
-        )
-    ]
-    index = resolve_cut(active, intent, compacted)
-    target = active[index]
+    transcript = outline(connection, key)
+    index = resolve_cut(transcript, intent)
+    target = transcript[index]
     place = (key, target.position, target.row_id)
-    removed = decode_rows(connection.execute(f"{ACTIVE_ROWS} AND (position, id) >= (?, ?) {IN_ORDER}", place))
+    removed = decode_rows(connection.execute(f"{TRANSCRIPT} AND (position, id) >= (?, ?) {IN_ORDER}", place))
     own_row_id = next_row_id(connection)
     cut_id = connection.execute(
         "INSERT INTO cuts (session_key, last_row_id, own_row_id) VALUES (?, ?, ?)",
         (key, own_row_id + len(encoded) - 1, own_row_id),
     ).lastrowid
     connection.execute(
-        "UPDATE messages SET active = 0, cut_id = ? WHERE session_key = ? AND active = 1 AND (position, id) >= (?, ?)",
+        f"UPDATE messages SET active = 0, cut_id = ? WHERE session_key = ? AND {IN_TRANSCRIPT} "
+        "AND (position, id) >= (?, ?)",
         (cut_id, *place),
     )
     new_rows = append_rows(connection, key, encoded)
     version = recount(connection, key, "rewind_count")
-    survivors = tuple(row.row_id for row in active[:index] if row.is_prompt)
+    survivors = survivor_ids(transcript[:index])
     return RewindResult(removed=removed, survivors=survivors, new_rows=new_rows, history_version=version)
 
 
 def undo_rewind(connection: sqlite3.Connection, key: str) -> tuple[Row, ...]:
-    """Bring the last cut back; the rows of the turn that came with the cut are archived in exchange.
+    """Bring the last cut back; the rows of the turn that came with the cut are archived in exchange. Returns the
+    transcript.
 
-    Raises ``NothingToUndo`` if there is no cut, if a later turn was stored (a user row behind the cut's own rows; a
-    steer is part of its turn), or if a compression came after it.
+    Raises ``NothingToUndo`` if there is no cut, if a later turn was stored (steers, corrections and notices of the
+    server are part of their turn), or if a compression came after it.
     """
     require_session(connection, key)
     cut = connection.execute(
@@ -210,20 +205,18 @@ def undo_rewind(connection: sqlite3.Connection, key: str) -> tuple[Row, ...]:
     if cut is None:
         raise NothingToUndo
     cut_id, last_row_id, own_row_id = cut
-    later_turn = connection.execute(
-        "SELECT 1 FROM messages WHERE session_key = ? AND active = 1 AND id > ? AND role = 'user' "
-        "AND display_kind IS NOT 'steer' LIMIT 1",
-        (key, last_row_id),
-    ).fetchone()
-    if later_turn is not None:
+    later = decode_rows(
+        connection.execute(f"{ACTIVE_ROWS} AND id > ? AND role = 'user' {IN_ORDER}", (key, last_row_id))
+    )
+    if any(begins_turn(row) for row in later):
         raise NothingToUndo("a newer turn was stored; the cut can no longer be undone")
     connection.execute(
         "UPDATE messages SET active = 0 WHERE session_key = ? AND active = 1 AND id >= ?", (key, own_row_id)
     )
-    connection.execute("UPDATE messages SET active = 1, cut_id = NULL WHERE cut_id = ?", (cut_id,))
+    connection.execute("UPDATE messages SET active = (compacted = 0), cut_id = NULL WHERE cut_id = ?", (cut_id,))
     connection.execute("UPDATE cuts SET open = 0 WHERE id = ?", (cut_id,))
     recount(connection, key)
-    return load_rows(connection, key)
+    return decode_rows(connection.execute(f"{TRANSCRIPT} {IN_ORDER}", (key,)))
 
 
 # --- compression -----------------------------------------------------------------------------------------------------
@@ -237,12 +230,15 @@ def replace_with_summary(
     encoded: Encoded,
     expected_version: int,
 ) -> tuple[Row, ...]:
-    """Mark the rows compacted and put the summary where the last of them stood. Cuts made before can not be undone."""
+    """Mark the rows compacted and put the summary where the last of them stood. Cuts made before can not be undone.
+
+    With no rows in their place, the transcript is not summarized but put away: nothing of it is shown any more.
+    """
     session = require_session(connection, key)
     if expected_version != session.history_version:
         raise Conflict("the history was changed by somebody else; the summary does not fit it any more")
     chosen = set(summarized_ids)
-    active = outline(connection, key)
+    active = [row for row in outline(connection, key) if not row.compacted]
     places = [index for index, row in enumerate(active) if row.row_id in chosen]
     if not places or len(places) != len(chosen):
         raise Conflict("rows to be summarized are not part of the history any more")
@@ -256,6 +252,13 @@ def replace_with_summary(
         "UPDATE messages SET active = 0, compacted = 1 WHERE id = ?", [(row_id,) for row_id in chosen]
     )
     insert_rows(connection, key, encoded, positions)
+    if not encoded:
+        put_away = connection.execute(
+            "INSERT INTO cuts (session_key, last_row_id, own_row_id) VALUES (?, 0, 0)", (key,)
+        ).lastrowid
+        connection.execute(
+            "UPDATE messages SET cut_id = ? WHERE session_key = ? AND compacted = 1 AND cut_id IS NULL", (put_away, key)
+        )
     connection.execute("UPDATE cuts SET open = 0 WHERE session_key = ?", (key,))
     recount(connection, key, "compression_count")
     return load_rows(connection, key)
@@ -270,13 +273,15 @@ INHERITED = ("model", "provider", "cwd", "system_prompt", "tool_names", "user_id
 def branch(
     connection: sqlite3.Connection, key: str, new: StoredSession, *, row_ids: Sequence[int] | None
 ) -> tuple[StoredSession, tuple[Row, ...]]:
-    """Copy active rows into a new session with ids of its own; the parent is not changed.
+    """Copy the transcript, or these rows of it, into a new session with ids of its own; the parent is not changed.
 
-    What ``new`` leaves open (model, prompt, directory …) comes from the parent, the title from its lineage.
+    Compacted rows stay so beside the summary that stands for them; without it they are the context of the copy.
+    What ``new`` leaves open (model, prompt, directory …) comes from the parent, the title from its lineage. Returns the
+    active rows.
     """
     parent = require_session(connection, key)
     chosen = set(row_ids) if row_ids is not None else None
-    copied = [row.row_id for row in outline(connection, key) if chosen is None or row.row_id in chosen]
+    copied = [row for row in outline(connection, key) if chosen is None or row.row_id in chosen]
     if not copied:
         raise NothingToBranch
     if chosen is not None and len(copied) != len(chosen):
@@ -284,10 +289,15 @@ def branch(
     if not create_session(connection, branch_session(connection, parent, new)):
         raise Conflict("a session with the new id exists already")
     first = next_row_id(connection)
+    summarized = any(row.summary for row in copied)
     connection.executemany(
-        f"INSERT INTO messages (id, session_key, position, search_text, {COPIED}) "
-        f"SELECT ?, ?, ?, search_text, {COPIED} FROM messages WHERE id = ?",
-        [(first + index, new.key, first + index, row_id) for index, row_id in enumerate(copied)],
+        f"INSERT INTO messages (id, session_key, position, active, compacted, search_text, {COPIED}) "
+        f"SELECT ?, ?, ?, ?, ?, search_text, {COPIED} FROM messages WHERE id = ?",
+        [
+            (number, new.key, number, int(not compacted), int(compacted), row.row_id)
+            for number, row in enumerate(copied, first)
+            for compacted in (row.compacted and summarized,)
+        ],
     )
     rows = load_rows(connection, new.key)
     count_rows(connection, new.key, rows, None)

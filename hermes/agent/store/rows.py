@@ -24,6 +24,7 @@ ROW_COLUMNS = (
     "reasoning_content, reasoning_details, replay_items, finish_reason, api_content, display_kind, display_metadata, "
     "token_count, platform_message_id, compacted_summary"
 )
+READ_COLUMNS = f"{ROW_COLUMNS}, compacted"
 INSERT_ROW = (
     f"INSERT INTO messages (session_key, position, search_text, {ROW_COLUMNS}) VALUES ({', '.join(['?'] * 22)})"
 )
@@ -153,11 +154,11 @@ def encode_row(row: Row) -> tuple[Record, Row]:
     clean = scrubbed(record)
     if clean is None:
         return record, row
-    return clean, decode_rows([clean[1:]])[0]
+    return clean, decode_rows([(*clean[1:], 0)])[0]
 
 
 def decode_rows(records: Iterable[Record]) -> tuple[Row, ...]:
-    """Rows from records in the order of ROW_COLUMNS. The hot path of a resume: nothing is parsed that is NULL."""
+    """Rows from records in the order of READ_COLUMNS. The hot path of a resume: nothing is parsed that is NULL."""
     sentinel, length = SENTINEL, SENTINEL_LENGTH
     loads = orjson.loads
     return tuple(
@@ -182,6 +183,7 @@ def decode_rows(records: Iterable[Record]) -> tuple[Row, ...]:
                 tokens,
                 platform_id,
                 summary == 1,
+                compacted == 1,
             )
             for (
                 role,
@@ -203,6 +205,7 @@ def decode_rows(records: Iterable[Record]) -> tuple[Row, ...]:
                 tokens,
                 platform_id,
                 summary,
+                compacted,
             ) in records
         ]
     )

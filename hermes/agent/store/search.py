@@ -25,7 +25,7 @@ UNSPACED = lazy_pattern(
 
 # Rows that a rewind archived are not found; compacted ones are.
 FOUND_ROWS = (
-    "(m.active = 1 OR m.compacted = 1) AND m.display_kind IS NOT 'hidden' "
+    "(m.active = 1 OR m.compacted = 1) AND m.cut_id IS NULL AND m.display_kind IS NOT 'hidden' "
     "AND CASE WHEN :key IS NULL THEN s.hidden = 0 ELSE m.session_key = :key END"
 )
 FOUND_COLUMNS = "m.session_key, m.id, m.role, m.timestamp, s.title"

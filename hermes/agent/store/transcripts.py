@@ -111,9 +111,9 @@ class SqlTranscriptStore:
         """The active rows in order; beyond ``limit``, the newest."""
         return await self._database.scan(lambda db: history.load_rows(db, key, limit=limit))
 
-    async def load_visible_rows(self, key: str, *, limit: int = MAX_RESUME_ROWS) -> tuple[Row, ...]:
-        """For history views: compacted rows in their old places, summaries left out."""
-        return await self._database.scan(lambda db: history.load_visible_rows(db, key, limit=limit))
+    async def load_transcript(self, key: str, *, limit: int = MAX_RESUME_ROWS) -> tuple[Row, ...]:
+        """The active rows with the compacted ones in their old places; beyond ``limit``, the newest."""
+        return await self._database.scan(lambda db: history.load_transcript(db, key, limit=limit))
 
     async def append_rows(self, key: str, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
         encoded = encode_new(rows)

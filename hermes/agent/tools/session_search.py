@@ -96,7 +96,7 @@ class SessionSearch(BuiltinTool):
         session = await ctx.store.get_session(key)
         if session is None or session.hidden:
             raise failure(f"no session {key!r}")
-        rows = [row for row in await ctx.store.load_rows(key) if row.display_kind != "hidden"]
+        rows = [row for row in await ctx.store.load_transcript(key) if row.display_kind != "hidden"]
         around = arguments.get("around_message_id")
         start, shown = 0, rows
         if around is not None:

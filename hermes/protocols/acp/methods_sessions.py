@@ -17,7 +17,7 @@ import trio
 from hermes.agent.ports import StoredSession
 from hermes.errors import HermesError, InvalidParams, NotFound, NothingToBranch, SessionNotFound
 from hermes.events import TurnStarted
-from hermes.nurseries import session_options, turn_start
+from hermes.nurseries import session_history, session_options, turn_start
 from hermes.nurseries.model_choice import picker
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
@@ -148,7 +148,7 @@ async def _introduce(ctx: AcpContext, session: Session, servers: Any, *, with_id
 async def _replay(ctx: AcpContext, session: Session) -> None:
     """Send the conversation so far. What a running turn has said comes from the log, if it is all there."""
     view = ctx.open_view(session)
-    rows = tuple(session.rows)
+    rows = await session_history.transcript(session)
     running = session.running
     if running:
         started = next(
@@ -156,7 +156,8 @@ async def _replay(ctx: AcpContext, session: Session) -> None:
             None,
         )
         if started is not None and view.rewind(started):
-            rows = tuple(session.rows[: session.rows_before_turn + 1])
+            rows = session_history.settled(session, rows)
+            rows += tuple(session.rows[session.rows_before_turn : session.rows_before_turn + 1])
     else:
         view.rewind(session.log.latest_seq)
     frames = replay_frames(session.key, rows, tuple(session.memory.todos), cwd=session.memory.cwd, running=running)

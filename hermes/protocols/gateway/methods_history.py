@@ -7,6 +7,7 @@ from typing import Any
 
 from hermes.agent.history import survivor_ids
 from hermes.errors import InvalidParams, MissingSessionId, SessionIsLive, StoredSessionNotFound
+from hermes.messages import Row
 from hermes.nurseries import session_history
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_options import change
@@ -32,7 +33,7 @@ def branch(client: GatewayClient, params: w.SessionBranchParams) -> Any:
         made = await session_history.branch(
             client.server.registry, session, name=params.name or None, count=params.count
         )
-        return _opened(client, made, whole=False)
+        return await _opened(client, made)
 
     return Awaiting(run)
 
@@ -43,7 +44,7 @@ def branch_whole(client: GatewayClient, params: w.SessionBranchWholeParams) -> A
 
     async def run() -> Answer[dict[str, Any]]:
         made = await session_history.branch(client.server.registry, session, name=params.name or None, whole=True)
-        return _opened(client, made, whole=True)
+        return await _opened(client, made, whole=True)
 
     return Awaiting(run)
 
@@ -52,17 +53,18 @@ def branch_whole(client: GatewayClient, params: w.SessionBranchWholeParams) -> A
 def branch_stored(client: GatewayClient, params: w.SessionBranchStoredParams) -> Any:
     async def run() -> Answer[dict[str, Any]]:
         made = await session_history.branch_stored(client.server.registry, params.parent_session_id, whole=True)
-        return _opened(client, made, whole=True)
+        return await _opened(client, made, whole=True)
 
     return Awaiting(run)
 
 
-def _opened(client: GatewayClient, made: Session, *, whole: bool) -> Answer[dict[str, Any]]:
+async def _opened(client: GatewayClient, made: Session, *, whole: bool = False) -> Answer[dict[str, Any]]:
+    rows = None if whole else await session_history.settled_transcript(made)
     client.make_current(made)
-    return Answer(_branch_result(made, whole=whole), after=lambda: start_getting_ready(made))
+    return Answer(_branch_result(made, rows), after=lambda: start_getting_ready(made))
 
 
-def _branch_result(made: Session, *, whole: bool) -> dict[str, Any]:
+def _branch_result(made: Session, rows: tuple[Row, ...] | None) -> dict[str, Any]:
     result: dict[str, Any] = {
         "session_id": made.runtime_id,
         "stored_session_id": made.key,
@@ -71,10 +73,10 @@ def _branch_result(made: Session, *, whole: bool) -> dict[str, Any]:
         "message_count": len(made.rows),
         "info": live_info(made.info()),
     }
-    if whole:
+    if rows is None:
         result["messages_omitted"] = True
     else:
-        result["messages"] = messages_wire(made.rows)
+        result["messages"] = messages_wire(rows)
     return result
 
 
@@ -107,7 +109,7 @@ def undo_rewind(client: GatewayClient, params: s.KeyedSessionParams) -> Awaiting
         rows = await session_history.undo_rewind(session)
         client.catch_up(session)
         return {
-            "message_count": len(rows),
+            "message_count": len(session.rows),
             "messages": messages_wire(rows),
             "survivor_user_row_ids": list(survivor_ids(rows)),
         }
@@ -127,6 +129,7 @@ def compress(client: GatewayClient, params: w.SessionCompressParams) -> Awaiting
 
 async def compress_result(client: GatewayClient, session: Session, focus: str | None) -> dict[str, Any]:
     result = await session_history.compress(session, focus)
+    rows = await session_history.settled_transcript(session)
     client.catch_up(session)
     if result.lock_held:
         return {"compressed": False, "lock_held": True, "message": result.message or ""}
@@ -141,7 +144,7 @@ async def compress_result(client: GatewayClient, session: Session, focus: str | 
         "summary": summary,
         "usage": session_usage(session),
         "info": live_info(session.info()),
-        "messages": messages_wire(session_history.settled_rows(session)),
+        "messages": messages_wire(rows),
     }
     if result.message:
         shape["message"] = result.message

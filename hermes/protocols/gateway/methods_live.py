@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hermes.errors import SessionNotFound
+from hermes.messages import Row
+from hermes.nurseries import session_history
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.gateway import schemas as s
@@ -69,14 +71,25 @@ def _active_item(session: Session, current: str | None) -> dict[str, Any]:
 
 
 @methods.method("session.activate", s.SessionActivateParams, s.SessionSnapshot)
-def activate(client: GatewayClient, params: s.SessionActivateParams) -> Answer[dict[str, Any]]:
+def activate(client: GatewayClient, params: s.SessionActivateParams) -> Any:
     session = client.session(params.session_id)
     if params.cols is not None:
         client.columns = params.cols
-    client.make_current(session)
-    return Answer(
-        snapshot(session, omit_messages=params.omit_messages), after=lambda: client.questions.repeat_legacy(session)
-    )
+
+    def answer(rows: tuple[Row, ...] | None) -> Answer[dict[str, Any]]:
+        client.make_current(session)
+        return Answer(snapshot(session, rows), after=lambda: client.questions.repeat_legacy(session))
+
+    async def whole() -> Answer[dict[str, Any]]:
+        rows = await session_history.settled_transcript(session)
+        session.refuse_when_closing()
+        return answer(rows)
+
+    if params.omit_messages:
+        return answer(None)
+    if session_history.has_compacted(session):
+        return Awaiting(whole)
+    return answer(session_history.settled_rows(session))
 
 
 @methods.method("session.close", s.SessionCloseParams, s.SessionCloseResult)

@@ -11,7 +11,7 @@ from hermes.errors import EmptyText, InvalidValue, MissingSessionId, StoredSessi
 from hermes.messages import Row
 from hermes.nurseries.command_views import status_text
 from hermes.nurseries.session import Session
-from hermes.nurseries.session_history import settled_rows
+from hermes.nurseries.session_history import has_compacted, settled_rows, settled_transcript
 from hermes.nurseries.session_history import usage as numbers_of
 from hermes.nurseries.session_ready import start_getting_ready
 from hermes.patterns import lazy_pattern
@@ -149,13 +149,15 @@ def resume(client: GatewayClient, params: s.SessionResumeParams) -> Awaiting[Any
         client.columns = params.cols
 
     async def run() -> Answer[dict[str, Any]]:
-        session, is_new = await _find(client, params)
+        rows: tuple[Row, ...] | None = None
+        while True:
+            session, is_new = await _find(client, params)
+            if not (params.omit_messages or params.defer_history):
+                rows = await settled_transcript(session)
+            if not session.closing:
+                break
         client.make_current(session)
-        result = snapshot(
-            session,
-            omit_messages=params.omit_messages or params.defer_history,
-            inline_images=params.inline_images,
-        )
+        result = snapshot(session, rows, inline_images=params.inline_images)
         result["resumed"] = session.key
         after: list[Callable[[], None]] = [lambda: client.questions.repeat_legacy(session)]
         if params.defer_history:
@@ -219,8 +221,18 @@ def _tell_progress(client: GatewayClient, session: Session) -> None:
 
 
 @methods.method("session.history", s.SessionParams, s.SessionHistoryResult)
-def history(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
-    messages = messages_wire(settled_rows(client.session(params.session_id)))
+def history(client: GatewayClient, params: s.SessionParams) -> Any:
+    """The whole conversation; what a compression has taken out of the context is marked ``compacted``."""
+    session = client.session(params.session_id)
+
+    async def whole() -> dict[str, Any]:
+        return _history(await settled_transcript(session))
+
+    return Awaiting(whole) if has_compacted(session) else _history(settled_rows(session))
+
+
+def _history(rows: tuple[Row, ...]) -> dict[str, Any]:
+    messages = messages_wire(rows)
     return {"count": len(messages), "messages": messages}
 
 

@@ -86,6 +86,8 @@ class TranscriptMessage(OpenShape):
     timestamp: float | None = None
     row_id: int | None = None
     reasoning: str | None = None
+    compacted: bool | None = None
+    """A compression has replaced it by a summary: it is shown, and no rewind can name it."""
     display_kind: str | None = None
     display_metadata: dict[str, Json] | None = None
     name: str | None = None

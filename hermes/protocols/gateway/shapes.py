@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from hermes import __version__
-from hermes.agent.history import is_visible
+from hermes.agent.history import is_shown, is_visible
 from hermes.agent.redaction import redact
 from hermes.agent.tool_display import tool_preview
 from hermes.events import SessionInfo
 from hermes.messages import ImagePart, Row, TextPart, ToolCall
 from hermes.nurseries.session import Session
-from hermes.nurseries.session_history import settled_rows
 from hermes.outcomes import Usage
 
 DESKTOP_CONTRACT: Final = 8
@@ -105,11 +104,8 @@ def messages_wire(rows: Iterable[Row], *, inline_images: bool = True) -> list[di
     for row in rows:
         for call in row.tool_calls:
             calls[call.id] = call
-        if not is_visible(row):
-            continue
-        if row.role == "assistant" and not row.text.strip() and not row.reasoning:
-            continue
-        shown.append(_message(row, calls, inline_images))
+        if is_shown(row):
+            shown.append(_message(row, calls, inline_images))
     return shown
 
 
@@ -129,6 +125,8 @@ def _message(row: Row, calls: Mapping[str, ToolCall], inline_images: bool) -> di
         message["display_kind"] = row.display_kind
     if row.display_metadata and row.role == "user":
         message["display_metadata"] = dict(row.display_metadata)
+    if row.compacted:
+        message["compacted"] = True
     return message
 
 
@@ -145,6 +143,8 @@ def _tool_message(row: Row, calls: Mapping[str, ToolCall]) -> dict[str, Any]:
     }
     if name in FILE_TOOLS:
         message["content"] = row.text
+    if row.compacted:
+        message["compacted"] = True
     return message
 
 
@@ -169,11 +169,13 @@ def _part(part: TextPart | ImagePart, inline_images: bool) -> dict[str, Any]:
 # --- snapshots (§3.6) ------------------------------------------------------------------------------------------------
 
 
-def snapshot(session: Session, *, omit_messages: bool = False, inline_images: bool = True) -> dict[str, Any]:
-    """Everything a client needs to draw a live session, as it is at this very moment."""
-    # What the running turn has said is in ``inflight``, never in both (§3.10).
-    rows = settled_rows(session)
-    messages = [] if omit_messages else messages_wire(rows, inline_images=inline_images)
+def snapshot(session: Session, rows: Iterable[Row] | None, *, inline_images: bool = True) -> dict[str, Any]:
+    """Everything a client needs to draw a live session, as it is at this very moment.
+
+    ``rows``: the settled transcript, or None to leave the messages out. What the running turn has said is in
+    ``inflight``, never in both (§3.10).
+    """
+    messages = [] if rows is None else messages_wire(rows, inline_images=inline_images)
     turn = session.slot.turn
     shape: dict[str, Any] = {
         "session_id": session.runtime_id,
@@ -182,7 +184,7 @@ def snapshot(session: Session, *, omit_messages: bool = False, inline_images: bo
         "info": live_info(session.info()),
         "message_count": len(session.rows),
         "messages": messages,
-        "messages_omitted": omit_messages,
+        "messages_omitted": rows is None,
         "running": turn is not None,
         "turn_started_at": turn.started_at if turn is not None else None,
         "status": live_status(session),

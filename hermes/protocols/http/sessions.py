@@ -229,7 +229,9 @@ async def list_messages(call: Call) -> Reply:
     order = call.query.get("order") or ("oldest" if given is not None else "latest")
     if order not in ("oldest", "latest"):
         raise HttpRefusal("invalid_pagination", "order must be oldest or latest", param="order")
-    rows = await api.services.store.load_rows(key)
+    store = api.services.store
+    whole = boolish(call.query.get("include_compacted"), default=True)
+    rows = await (store.load_transcript(key) if whole else store.load_rows(key))
     if order == "oldest":
         page = rows[offset : offset + limit]
     else:
@@ -249,6 +251,7 @@ def _strict(text: str, name: str, most: int) -> int:
 
 def message_object(key: str, row: Row) -> dict[str, Any]:
     hidden = row.compacted_summary
+    compacted = {"compacted": True} if row.compacted else {}
     calls = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in row.tool_calls
     ]
@@ -266,6 +269,7 @@ def message_object(key: str, row: Row) -> dict[str, Any]:
         "reasoning": row.reasoning,
         "reasoning_content": row.reasoning_content,
         "display_kind": "hidden" if hidden else row.display_kind,
+        **compacted,
     }
 
 

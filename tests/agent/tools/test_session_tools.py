@@ -214,7 +214,7 @@ class FakeStore:
             for index, name in enumerate(self.sessions)
         ]
 
-    async def load_rows(self, key: str, *, limit: int = 20_000) -> tuple[Row, ...]:
+    async def load_transcript(self, key: str, *, limit: int = 20_000) -> tuple[Row, ...]:
         return tuple(Row("user", f"row {index}", row_id=index) for index in range(20))
 
     async def list_sessions(self, **_kwargs: Any) -> list[StoredSession]:
