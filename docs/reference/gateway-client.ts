@@ -1724,6 +1724,7 @@ export interface TranscriptMessage {
   timestamp?: number | null;
   row_id?: number | null;
   reasoning?: string | null;
+  compacted?: boolean | null;
   display_kind?: string | null;
   display_metadata?: Record<string, Json> | null;
   name?: string | null;
