@@ -45,7 +45,9 @@ class ToolFlags:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRequest:
-    """A child process a tool wants. ``timeout`` seconds or None; ``env`` is complete, nothing is inherited."""
+    """A child process a tool wants. ``timeout`` seconds or None; ``env`` is complete, nothing is inherited.
+
+    ``stdin`` is all the input of a foreground process, and the beginning of that of a background one."""
 
     argv: tuple[str, ...]
     cwd: str

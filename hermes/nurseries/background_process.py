@@ -99,6 +99,10 @@ class BackgroundProcess:
             pump = OutputPump(streams.stdout, self._take_output)
             clearance = Clearance()
             try:
+                if self.spec.first_input:
+                    # Short, so that it goes into an empty pipe at once; a child that is already gone tells that itself.
+                    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                        await self.write(self.spec.first_input)
                 task_status.started(self)
                 with self._scope:
                     await self._attend(entry, pump)

@@ -33,6 +33,7 @@ class ProcessSpec:
 
     `session_id` and `turn_id` name the work it belongs to: they are what a stop of a turn or of a session
     reaches, and what the limit per session counts. `node_id` is the node of the live tree that shows its pids.
+    `first_input` is written to a background command before anybody else can write to it.
     """
 
     argv: tuple[str, ...]
@@ -43,6 +44,7 @@ class ProcessSpec:
     node_id: str = ""
     name: str = ""
     stdin: Stdin | bytes = field(default=Stdin.NULL, repr=False)
+    first_input: bytes = field(default=b"", repr=False)
     terminal: TerminalSize | None = None
     timeout: float | None = None
     kill_grace: float | None = None

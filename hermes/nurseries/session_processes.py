@@ -6,15 +6,19 @@ session ends them. A view for one turn remembers which of them that turn started
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, Protocol
 
 import trio
 
 from hermes.agent.ports import BackgroundProcessInfo, ProcessOutcome, ProcessRequest
+from hermes.agent.redaction_stream import RedactedStream
 from hermes.errors import ProcessNotFound, Unsupported
 from hermes.events import ProcessEnded, ProcessOutput, SessionEvent
 from hermes.nurseries.background_process import BackgroundProcess
+from hermes.nurseries.process_output import OutputBuffer
 from hermes.nurseries.process_spec import ProcessSpec, Stdin, TerminalSize
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.scopes import ReasonScope
@@ -29,12 +33,20 @@ WRITTEN_WITHIN = 10.0
 """Seconds that a process has to read what is written to it."""
 
 
+class Redacting(Protocol):
+    @property
+    def redact(self) -> Callable[[str], str]: ...
+
+
 class ProcessOwner(Protocol):
     """What the processes of a session need of it."""
 
     key: str
     scope: ReasonScope
     slot: TurnSlot
+
+    @property
+    def services(self) -> Redacting: ...
 
     async def start_background_process(self, process: BackgroundProcess, name: str) -> None: ...
 
@@ -76,13 +88,49 @@ class HeadAndTail:
             self.dropped += surplus
 
 
+class ShownOutput:
+    """The output of a background process as everybody sees it: whole characters, secrets masked wherever they were
+    cut. The newest of it is kept."""
+
+    def __init__(self, redact: Callable[[str], str], show: Callable[[str], None]) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._stream = RedactedStream(redact)
+        self._show = show
+        self._kept = OutputBuffer(BUFFER_BYTES)
+
+    def add(self, chunk: bytes) -> None:
+        self._add(self._stream.feed(self._decoder.decode(chunk)))
+
+    def end(self) -> None:
+        """The command has ended: what was held back is given out."""
+        self._add(self._stream.feed(self._decoder.decode(b"", True)) + self._stream.end())
+
+    @property
+    def total(self) -> int:
+        return self._kept.total
+
+    def since(self, position: int) -> str:
+        return self._kept.since(position)[0].decode("utf-8", "replace")
+
+    def tail(self, limit: int) -> str:
+        return self._kept.tail(limit).decode("utf-8", "replace")
+
+    def _add(self, text: str) -> None:
+        self._kept.append(text.encode("utf-8", "replace"))
+        for at in range(0, len(text), SHOWN_CHUNK):
+            self._show(text[at : at + SHOWN_CHUNK])
+
+
 class Kept:
     """One background process and what is remembered of it."""
 
-    __slots__ = ("command", "ended_at", "killed", "notify", "process", "read_to", "started_at", "turn_id")
+    __slots__ = ("command", "ended_at", "killed", "notify", "output", "process", "read_to", "started_at", "turn_id")
 
-    def __init__(self, process: BackgroundProcess, command: str, turn_id: str, notify: bool, now: float) -> None:
+    def __init__(
+        self, process: BackgroundProcess, output: ShownOutput, command: str, turn_id: str, notify: bool, now: float
+    ) -> None:
         self.process = process
+        self.output = output
         self.command = command
         self.turn_id = turn_id
         self.notify = notify
@@ -141,19 +189,15 @@ class SessionProcesses:
         self._forget_old(now)
         process_id = self._ids("proc")
 
-        def on_output(chunk: bytes) -> None:
-            text = chunk.decode("utf-8", "replace")
-            for at in range(0, len(text), SHOWN_CHUNK):
-                self._owner.emit(ProcessOutput(process_id, text[at : at + SHOWN_CHUNK]))
-
+        shown = ShownOutput(self._owner.services.redact, lambda text: self._tell(ProcessOutput(process_id, text)))
         process = BackgroundProcess(
             self._supervisor,
-            self._spec(request, turn_id, stdin=Stdin.PIPE),
-            buffer_bytes=BUFFER_BYTES,
-            on_output=on_output,
+            replace(self._spec(request, turn_id, stdin=Stdin.PIPE), first_input=request.stdin or b""),
+            buffer_bytes=0,
+            on_output=shown.add,
             on_exit=lambda _process: self._exited(process_id),
         )
-        kept = self._kept[process_id] = Kept(process, command, turn_id, notify, now)
+        kept = self._kept[process_id] = Kept(process, shown, command, turn_id, notify, now)
         try:
             await self._owner.start_background_process(process, f"process {process_id}")
         except BaseException:
@@ -177,13 +221,13 @@ class SessionProcesses:
 
     def read_new(self, process_id: str) -> str:
         _, kept = self._find(process_id)
-        new, _ = kept.process.output.since(kept.read_to)
-        kept.read_to = kept.process.output.total
-        return new.decode("utf-8", "replace")
+        new = kept.output.since(kept.read_to)
+        kept.read_to = kept.output.total
+        return new
 
     def log(self, process_id: str) -> str:
         _, kept = self._find(process_id)
-        return kept.process.output.tail(BUFFER_BYTES).decode("utf-8", "replace")
+        return kept.output.tail(BUFFER_BYTES)
 
     def told(self, process_id: str) -> None:
         """The model has read of this end by itself; it is not announced (again)."""
@@ -226,6 +270,10 @@ class SessionProcesses:
     async def stop_turn(self, turn_id: str) -> int:
         """End the background processes that this turn started."""
         return await self._stop([kept for kept in self._kept.values() if kept.turn_id == turn_id])
+
+    def has_of_turn(self, turn_id: str) -> bool:
+        """Whether anything is left of the background processes that this turn started."""
+        return any(kept.turn_id == turn_id and not kept.process.gone for kept in self._kept.values())
 
     async def stop_all(self) -> int:
         """End every background process of the session, and what ended ones have left behind; returns how many."""
@@ -278,7 +326,7 @@ class SessionProcesses:
             started_at=kept.started_at,
             status=status,
             exit_code=process.exit_code,
-            output_preview=process.output.tail(PREVIEW_CHARS).decode("utf-8", "replace"),
+            output_preview=kept.output.tail(PREVIEW_CHARS),
             ended_at=kept.ended_at,
             notify=kept.notify,
         )
@@ -288,10 +336,14 @@ class SessionProcesses:
         if kept is None:
             return
         kept.ended_at = self._now()
+        kept.output.end()
         info = self._info(process_id, kept)
         self._owner.emit(ProcessEnded(process_id, info.exit_code, kept.command))
         if kept.notify and not kept.killed:
-            self._owner.process_finished(info, kept.process.output.tail(BUFFER_BYTES).decode("utf-8", "replace"))
+            self._owner.process_finished(info, kept.output.tail(BUFFER_BYTES))
+
+    def _tell(self, event: SessionEvent) -> None:
+        self._owner.emit(event)
 
     def _forget_old(self, now: float) -> None:
         finished = [(name, kept) for name, kept in self._kept.items() if kept.process.gone]

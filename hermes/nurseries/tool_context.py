@@ -85,7 +85,9 @@ class CallContext:
         return await self._turn.session.delegate(tasks, background=background, turn=self._turn, node=self._node)
 
     async def ask_model(self, system: str, user: str, *, max_tokens: int, timeout: float) -> str:
-        return await self._turn.ask_auxiliary(system, user, max_tokens=max_tokens, timeout=timeout)
+        return await self._turn.session.ask_auxiliary(
+            system, user, max_tokens=max_tokens, timeout=timeout, scope=self._node
+        )
 
     async def client_tool(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return await self._turn.session.client_tool(name, params)

@@ -6,12 +6,14 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import trio
 
 from hermes.agent.ports import BackgroundProcessInfo, ProcessRequest
+from hermes.agent.redaction import redact
 from hermes.errors import ProcessNotFound, Unsupported
 from hermes.events import ProcessEnded, ProcessOutput, SessionEvent
 from hermes.messages import Prompt
@@ -25,12 +27,18 @@ from hermes.nurseries.session_processes import KEPT_FINISHED_S, MAX_KEPT, HeadAn
 from hermes.nurseries.turn_slot import Submission, TurnSlot
 
 
+@dataclass(frozen=True)
+class Hiding:
+    redact: Callable[[str], str]
+
+
 class Owner:
     """A session as far as processes need one."""
 
     key = "20260101_000000_000001"
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, hide: Callable[[str], str]) -> None:
+        self.services = Hiding(hide)
         self.scope = ReasonScope("session", "s", None, tree=LiveTree())
         self.events: list[SessionEvent] = []
         self.finished: list[tuple[BackgroundProcessInfo, str]] = []
@@ -56,10 +64,12 @@ class Clock:
 
 
 @asynccontextmanager
-async def session_processes(tmp_path: Path) -> AsyncIterator[tuple[SessionProcesses, Owner, Clock]]:
+async def session_processes(
+    tmp_path: Path, hide: Callable[[str], str] = str
+) -> AsyncIterator[tuple[SessionProcesses, Owner, Clock]]:
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
-            owner, clock = Owner(nursery), Clock()
+            owner, clock = Owner(nursery, hide), Clock()
             supervisor = ProcessSupervisor(owner_tag(str(tmp_path)), kill_grace=0.2)
             yield SessionProcesses(owner, supervisor, counting_ids(), clock), owner, clock
             nursery.cancel_scope.cancel()
@@ -146,6 +156,32 @@ async def test_a_background_process_is_listed_read_and_told_of(tmp_path: Path) -
         assert "".join(event.chunk for event in owner.events if isinstance(event, ProcessOutput)) == "one\ngot this\n"
         assert owner.events[-1] == ProcessEnded(info.process_id, 0, "echo")
         assert [(found.exit_code, output) for found, output in owner.finished] == [(0, "one\ngot this\n")]
+
+
+async def test_a_secret_in_two_pieces_is_masked_in_events_previews_logs_and_notices(tmp_path: Path) -> None:
+    script = "printf 'key sk-ant-api03-abcdefgh'; read x; printf 'ijklmnopqrst\\ncaf\\303'; read x; printf '\\251 end'"
+    async with session_processes(tmp_path, redact) as (processes, owner, _):
+        process_id = (await processes.start(shell(script), command="x", notify=True, turn_id="t1")).process_id
+        await until(lambda: processes.log(process_id) == "key ")
+        assert processes.read_new(process_id) == "key "
+        await processes.write(process_id, b"\n")
+        await until(lambda: "\n" in processes.log(process_id))
+        await processes.write(process_id, b"\n")
+        ended = await processes.wait(process_id, 10)
+        whole = "key sk-ant...qrst\ncaf\u00e9 end"
+        assert processes.read_new(process_id) == whole[4:]
+        assert (processes.log(process_id), ended.output_preview) == (whole, whole)
+        assert "".join(event.chunk for event in owner.events if isinstance(event, ProcessOutput)) == whole
+        assert [output for _, output in owner.finished] == [whole]
+
+
+async def test_the_first_input_is_read_before_what_is_written_later(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, _, __):
+        request = shell("read a; read b; echo $a $b", stdin=b"first\n")
+        process_id = (await processes.start(request, command="x", notify=False, turn_id="t1")).process_id
+        await processes.write(process_id, b"second\n")
+        await processes.wait(process_id, 10)
+        assert processes.log(process_id) == "first second\n"
 
 
 async def test_a_wait_for_a_process_is_bounded_and_leaves_it_running(tmp_path: Path) -> None:

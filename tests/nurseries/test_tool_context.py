@@ -133,6 +133,28 @@ async def test_a_cancel_of_one_node_ends_what_lies_below_it(autojump_clock: trio
         assert (await (await started(session)).wait_ended()).text == "next"
 
 
+async def test_a_question_to_the_auxiliary_model_lies_below_its_call_and_ends_with_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    from hermes.outcomes import CancelReason, Cause
+
+    async def review(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        return await ctx.ask_model("sys", "user", max_tokens=5, timeout=30)
+
+    services, model = make_services(
+        say("", calls=[call("review")]), hang(), say("went on"), tools=[PlainTool("review", review)]
+    )
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await started(session)
+        (reviewing,) = [node for node in turn.scope.walk() if node.kind == "tool_call"]
+        assert [node.kind for node in reviewing.walk()][-1] == "model_call"
+        assert services.tree.get(reviewing.node_id).request_cancel(CancelReason(Cause.NODE_CANCEL, "too long"))
+        record = await turn.wait_ended()
+        assert (model.open, record.text) == (0, "went on")
+        assert "too long" in session.rows[2].text
+
+
 async def test_a_pause_between_tries_ends_with_a_stop(autojump_clock: trio.testing.MockClock) -> None:
     from hermes.errors import ProviderError
     from hermes.outcomes import CancelReason, Cause

@@ -27,6 +27,7 @@ from hermes.agent.ports import (
     ToolSpec,
 )
 from hermes.agent.redaction import redact
+from hermes.agent.redaction_stream import RedactedStream
 from hermes.agent.tools.approval_gate import Approval, approve_command
 from hermes.agent.tools.base import BuiltinTool, absolute, as_json, failure, flag, number, parameters, text
 from hermes.agent.tools.child_environment import apply_changes, changes, clean_environment
@@ -34,7 +35,7 @@ from hermes.agent.tools.client_terminal import run_in_client
 from hermes.agent.tools.command_output import decode, exit_meaning, hint_for, truncate
 from hermes.agent.tools.shell_script import ShellState, read_state, shell_argv
 from hermes.agent.tools.spillover import write_spillover
-from hermes.agent.tools.sudo_password import ask_sudo_password, forget_wrong_password
+from hermes.agent.tools.sudo_password import ask_sudo_password, check_sudo_password, forget_wrong_password
 from hermes.errors import HermesError
 from hermes.patterns import lazy_pattern
 from hermes.records import dataclass
@@ -44,7 +45,7 @@ _REMOVED = "shell_removed"
 _STARTED = "shell_started"
 _KEEP_BYTES = 2_000_000
 _MAX_STATE = 4_000_000
-_PREVIEW = 2000
+_PREVIEW, _LOOKED_AT = 2000, 12_000
 _PREVIEW_EVERY = 0.1
 """Seconds between two previews: making one costs more than taking a chunk of output."""
 _HINTED = 4000
@@ -77,7 +78,12 @@ class _Output:
     def text(self) -> str:
         if not self.dropped:
             return decode(bytes(self.head + self.tail))
-        return f"{decode(bytes(self.head))}\n[... {self.dropped} bytes were not kept ...]\n{decode(bytes(self.tail))}"
+        # Whole lines, so that a secret at the cut is either there as a whole, and masked, or not at all.
+        head, tail = bytes(self.head), bytes(self.tail)
+        before = head.rfind(b"\n", -_LOOKED_AT) + 1 or len(head)
+        behind = tail.find(b"\n", 0, _LOOKED_AT) + 1
+        dropped = self.dropped + len(head) - before + behind
+        return f"{decode(head[:before])}\n[... {dropped} bytes were not kept ...]\n{decode(tail[behind:])}"
 
     def both(self, redacts: bool) -> tuple[str, str]:
         """(the text, the text as it may be shown); takes a while for a long one."""
@@ -178,8 +184,9 @@ class Terminal(BuiltinTool):
             if (now := trio.current_time()) - shown_at < _PREVIEW_EVERY:
                 return
             shown_at = now
-            newest = bytes(output.tail[-_PREVIEW:] or output.head[-_PREVIEW:])
-            ctx.progress(redact(decode(newest)))
+            newest = bytes(output.tail[-_LOOKED_AT:] or output.head[-_LOOKED_AT:])
+            # What may be half a secret at the end is held back; at the beginning it is not shown.
+            ctx.progress(RedactedStream(redact).feed(decode(newest))[-_PREVIEW:])
 
         try:
             outcome = await self._begin(ctx, request, on_output)
@@ -251,13 +258,19 @@ class Terminal(BuiltinTool):
         note: str | None,
     ) -> ToolOutput:
         wants_notice = notify or bool(arguments.get("notify"))
-        request = ProcessRequest(
-            argv=shell_argv(self.services.shell, command, None),
-            cwd=directory,
-            env=self._environment(ctx),
-            pty=bool(arguments.get("pty")),
-        )
+        environment = self._environment(ctx)
+        with_sudo = await ask_sudo_password(ctx, command, environment)
         try:
+            if with_sudo and (objection := await check_sudo_password(ctx, environment)):
+                raise failure(objection, exit_code=1, output="")
+            request = ProcessRequest(
+                argv=shell_argv(self.services.shell, command, None, with_sudo=with_sudo, keeps_input=True),
+                cwd=directory,
+                env=environment,
+                stdin=f"{ctx.memory.sudo_password}\n".encode() if with_sudo else None,
+                # A terminal would show the password.
+                pty=bool(arguments.get("pty")) and not with_sudo,
+            )
             info = await ctx.processes.start(request, command=redact(command), notify=wants_notice)
         except (OSError, HermesError) as error:
             raise failure(str(error), exit_code=-1, output="") from None

@@ -33,9 +33,10 @@ _PLAIN = "__hermes_command=$1; shift $#; "
 # The password comes in on standard input and stays in a variable that is not exported; `sudo -v` checks it, then the
 # command runs without a password, so that its own standard input is its own.
 _SUDO = (
-    "IFS= read -r __hermes_sudo; exec </dev/null; "
+    "IFS= read -r __hermes_sudo; "
     "sudo() { printf '%s\\n' \"$__hermes_sudo\" | command sudo -S -p '' -v && command sudo -n \"$@\"; }; "
 )
+_NO_INPUT = "exec </dev/null; "
 _RUN = 'eval "$__hermes_command"'
 
 
@@ -48,11 +49,21 @@ class ShellState:
 
 
 def shell_argv(
-    shell: str, command: str, state_file: str | None, *, init_files: Sequence[str] = (), with_sudo: bool = False
+    shell: str,
+    command: str,
+    state_file: str | None,
+    *,
+    init_files: Sequence[str] = (),
+    with_sudo: bool = False,
+    keeps_input: bool = False,
 ) -> tuple[str, ...]:
-    """The argv that runs ``command``. Without ``state_file`` nothing is recorded."""
+    """The argv that runs ``command``. Without ``state_file`` nothing is recorded.
+
+    ``with_sudo``: the first line of the input is the password. ``keeps_input``: what comes after it is the command's.
+    """
+    sudo = _SUDO + ("" if keeps_input else _NO_INPUT) if with_sudo else ""
     init = "".join(f"[ -r {shlex.quote(path)} ] && . {shlex.quote(path)} >/dev/null; " for path in init_files)
-    script = (_PLAIN if state_file is None else _RECORD) + (_SUDO if with_sudo else "") + init + _RUN
+    script = (_PLAIN if state_file is None else _RECORD) + sudo + init + _RUN
     return (shell, "-c", script, "bash", command, *(() if state_file is None else (state_file,)))
 
 

@@ -13,6 +13,8 @@ from hermes.messages import Answered, Question
 from hermes.patterns import lazy_pattern
 
 TIMEOUT = 120.0
+CHECK_TIMEOUT = 20.0
+"""Longer than sudo waits after a wrong password."""
 _WRONG = lazy_pattern(r"sorry, try again|incorrect password|no password was provided|\d+ incorrect", re.I)
 
 
@@ -32,6 +34,20 @@ async def ask_sudo_password(ctx: ToolContext, command: str, environment: Mapping
         return False
     ctx.memory.sudo_password = value
     return True
+
+
+async def check_sudo_password(ctx: ToolContext, environment: Mapping[str, str]) -> str | None:
+    """What sudo says against the known password, which is then forgotten; None if it has nothing against it.
+
+    For a command whose own words about it nobody reads: one that runs beside the conversation."""
+    said = bytearray()
+    password = f"{ctx.memory.sudo_password}\n".encode()
+    request = ProcessRequest(("sudo", "-S", "-p", "", "-v"), "/", environment, timeout=CHECK_TIMEOUT, stdin=password)
+    outcome = await ctx.run_process(request, said.extend)
+    if outcome.exit_code == 0:
+        return None
+    ctx.memory.sudo_password = None
+    return redact(said.decode("utf-8", "replace")).strip()[:500] or "sudo did not accept the password"
 
 
 def forget_wrong_password(ctx: ToolContext, output: str) -> None:
