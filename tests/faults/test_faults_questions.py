@@ -149,17 +149,20 @@ async def test_a_question_of_a_server_that_was_ended_is_told_as_over_after_the_r
 
 @pytest.mark.e2e
 @pytest.mark.fault("B-084")
-async def test_an_answer_that_is_sent_before_the_reply_to_the_reattach_is_read_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["session.resume", "session.activate"])
+async def test_an_answer_that_is_sent_before_the_reply_to_the_reattach_is_read_counts(how: str, tmp_path: Path) -> None:
     work = (terminal("rm -rf nothing-here"), say("thanks"))
     async with playing(tmp_path / "home", *work, surface="gateway websocket") as (driver, _provider):
         async with http_driver("gateway websocket", driver.server) as first:
             assert isinstance(first, GatewayDriver)
             await first.start("go")
             question = await first.find(approval)
+            key = next(one["result"] for one in first.frames if "stored_session_id" in one.get("result", ()))
         session = {"session_id": first.session_id}
+        attach = {"session_id": key["stored_session_id"]} if how == "session.resume" else session
         hello = {"server_requests": True}
         await driver.send({"jsonrpc": "2.0", "id": "c", "method": "client.capabilities", "params": hello})
-        await driver.send({"jsonrpc": "2.0", "id": "a", "method": "session.activate", "params": session})
+        await driver.send({"jsonrpc": "2.0", "id": "a", "method": how, "params": attach})
         await driver.send(answered(question, "once"))
         assert (await driver.event("message.complete"))["params"]["payload"]["status"] == "complete"
         assert (await driver.call("session.events.since", session))["open_requests"] == []

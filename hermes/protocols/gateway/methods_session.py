@@ -147,6 +147,10 @@ def resume(client: GatewayClient, params: s.SessionResumeParams) -> Awaiting[Any
         raise MissingSessionId
     if params.cols is not None:
         client.columns = params.cols
+    live = client.server.registry.by_key(params.session_id) or _live_by_title(client, params.session_id)
+    if live is not None:
+        # An answer may be in the same write: it is read before this request has its turn.
+        client.questions.expect_open(live)
 
     async def run() -> Answer[dict[str, Any]]:
         rows: tuple[Row, ...] | None = None
