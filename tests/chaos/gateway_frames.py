@@ -19,6 +19,7 @@ Frame = dict[str, Any]
 PATIENCE = 60.0
 INSIDE = ("message.delta", "message.interim", "reasoning.delta", "reasoning.available", "thinking.delta")
 TOOLS = ("tool.generating", "tool.start", "tool.complete", "tool.progress")
+COUNTED = ("tool.complete", "subagent.complete", "background.complete", "btw.complete", "error", "request.cancel")
 JOINED = ("message.delta", "reasoning.delta")
 
 
@@ -149,6 +150,8 @@ class GatewayClient:
             self._close_question(params["payload"]["id"], view)
         if view is None:
             return
+        if kind in COUNTED:
+            self.one.trace.counts[kind] += 1
         if (seq := params.get("seq")) is not None:
             if seq <= view.last_seq:
                 raise Violation("I7", f"{self.name}: event {seq} behind {view.last_seq}: {params}", view.key)

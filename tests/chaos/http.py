@@ -142,14 +142,19 @@ async def _read_some(me: Caller, prompt: Prompt, path: str, body: Any, **headers
 async def _read_whole(me: Caller, prompt: Prompt, path: str, answer: StreamingAnswer, seen: list[str]) -> None:
     """When the round is over, a stream that has no end yet is left."""
     with trio.move_on_after(PATIENCE) as waiting:
-        while (line := await answer.line()) is not None:
-            seen.append(line)
-            if me.one.quiet.is_set() and len(seen) % 20 == 0:
-                return
-    if waiting.cancelled_caught and me.life.alive and not me.one.quiet.is_set():
+        async with trio.open_nursery() as nursery:
+
+            async def read() -> None:
+                while (line := await answer.line()) is not None:
+                    seen.append(line)
+                _check_stream(me, prompt, path, seen)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(read)
+            await me.one.quiet.wait()
+            nursery.cancel_scope.cancel()
+    if waiting.cancelled_caught and me.life.alive:
         raise Violation("I1", f"{me.name}: {path} came to no end: {seen[-5:]}", prompt.session)
-    if not waiting.cancelled_caught:
-        _check_stream(me, prompt, path, seen)
 
 
 async def _read_refusal(me: Caller, prompt: Prompt, path: str, answer: StreamingAnswer) -> None:

@@ -37,12 +37,6 @@ SPARE_DESCRIPTORS, SPARE_THREADS = 25, 12
 GROWTH = 150 * 2**20
 
 
-async def settle(one: Stage) -> None:
-    """Clients come to their ends now, but a turn may hang: everything that runs is stopped, again and again."""
-    with trio.move_on_after(1):
-        await trio.sleep(1)
-
-
 async def check(one: Stage) -> None:
     one.lives.check_alive()
     for life in list(one.lives.current.values()):

@@ -40,6 +40,7 @@ class Stage:
     lives: Lives
     provider: FakeProvider
     without: frozenset[str]
+    verbose: bool = False
     keys: list[str] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
     store_hurt: bool = False
@@ -78,27 +79,36 @@ async def stage(home: Path, seed: int, without: frozenset[str]) -> AsyncIterator
 async def play_round(one: Stage, seconds: float) -> None:
     """Trouble for so long, then rest, then the checks."""
     one.quiet, one.store_hurt = trio.Event(), False
+    began = trio.current_time()
     for kind in KINDS:
         await one.lives.ensure(kind)
     async with trio.open_nursery() as nursery:
-        for number in range(3):
+        for number in range(6):
             nursery.start_soon(gateway.sockets, one, f"ws{number}", one.dice_for(f"ws{number}"))
         nursery.start_soon(gateway.stdio, one, "stdio", one.dice_for("stdio"))
         nursery.start_soon(acp.editor, one, "editor", one.dice_for("editor"))
-        for number in range(2):
+        for number in range(4):
             nursery.start_soon(http.caller, one, f"http{number}", one.dice_for(f"http{number}"))
         async with trio.open_nursery() as harm:
             harm.start_soon(injuries.all_of_them, one, one.dice_for("injuries"))
             await trio.sleep(seconds)
             # An injury that has begun is healed before anybody looks.
             one.quiet.set()
-        await peace.settle(one)
+            trouble = trio.current_time()
+    rest = trio.current_time()
     await peace.check(one)
+    times = trouble - began, rest - trouble, trio.current_time() - rest
+    one.trace.tell("play", "trouble, coming to rest, looking: {:.1f} s, {:.1f} s, {:.1f} s".format(*times))
+    if one.verbose:
+        print("  trouble {:.1f} s, coming to rest {:.1f} s, looking {:.1f} s".format(*times), flush=True)
 
 
-async def play(home: Path, seed: int, seconds: float, round_seconds: float, without: frozenset[str]) -> Trace:
+async def play(
+    home: Path, seed: int, seconds: float, round_seconds: float, without: frozenset[str], verbose: bool = False
+) -> Trace:
     """Raises what is broken, with a note of seed and trace."""
     async with stage(home, seed, without) as one:
+        one.verbose = verbose
         try:
             end = trio.current_time() + seconds
             while trio.current_time() < end:

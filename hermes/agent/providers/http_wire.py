@@ -14,6 +14,7 @@ from hermes.records import dataclass
 
 MAX_HEAD: Final = 64 * 1024
 _MAX_CHUNK_LINE: Final = 4096
+_MAX_LENGTH_DIGITS: Final = 18
 
 
 class WireError(Exception):
@@ -166,7 +167,8 @@ def body_reader(head: ResponseHead) -> BodyReader:
     if length is None:
         return UntilCloseBody()
     first = length.split(",")[0].strip()
-    if not first.isdigit():
+    # ASCII alone: other digits are digits to Python, too, and a length of thousands of them is no number to it.
+    if not (first.isascii() and first.isdigit() and len(first) <= _MAX_LENGTH_DIGITS):
         raise WireError("the answer has a malformed length")
     return SizedBody(int(first))
 

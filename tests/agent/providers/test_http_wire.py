@@ -110,7 +110,10 @@ def test_the_head_decides_the_framing(status: int, headers: dict[str, str], kind
     assert type(body_reader(ResponseHead(status, headers, True))) is kind
 
 
-@pytest.mark.parametrize("headers", [{"transfer-encoding": "gzip"}, {"content-length": "x"}])
+LENGTHS = ("x", "", "-5", "\u00b2", "9" * 5000)
+
+
+@pytest.mark.parametrize("headers", [{"transfer-encoding": "gzip"}, *({"content-length": one} for one in LENGTHS)])
 def test_unknown_framing_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(WireError):
         body_reader(ResponseHead(200, headers, True))
