@@ -1,8 +1,9 @@
 """Clients and a model server for the benchmarks: standard library only, blocking, one thread each.
 
 The provider runs in a process of its own and costs so little that what is measured is the server. A prompt says what
-it answers: ``burst N`` sends N chunks at once, ``paced N MS`` one every MS milliseconds, ``hang`` sends
-the head of an answer and then nothing, ``tool COMMAND`` calls the terminal once; everything else gets one word.
+it answers: ``burst N [DIGITS]`` sends N chunks at once, ``paced N MS`` one every MS milliseconds, ``timed N MS`` the
+same with the moment of its sending in each, ``hang`` sends the head of an answer and then nothing, ``tool COMMAND``
+calls the terminal once; everything else gets one word.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import argparse
 import base64
 import json
 import os
+import re
+import selectors
 import socket
 import socketserver
 import subprocess
@@ -24,6 +27,7 @@ from typing import Any
 Frame = dict[str, Any]
 now = time.perf_counter
 ROOT = Path(__file__).parent.parent
+STAMP = re.compile(rb"<(\d+)>")
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -67,12 +71,17 @@ class _Provider(socketserver.StreamRequestHandler):
         last = body["messages"][-1]
         words = _text(last).split(maxsplit=2) if last["role"] == "user" else []
         match words:
-            case ["burst", count, *_]:
+            case ["burst", count, *digits]:
                 # No word twice: an answer that repeats itself is cut off.
-                self._send([{"content": f"word {number} "} for number in range(int(count))])
+                width = int(digits[0]) if digits else 1
+                self._send([{"content": f"word {number:0{width}} "} for number in range(int(count))])
             case ["paced", count, pause, *_]:
                 for number in range(int(count)):
                     self._send([{"content": f"word {number} "}])
+                    time.sleep(float(pause) / 1000)
+            case ["timed", count, pause, *_]:
+                for _ in range(int(count)):
+                    self._send([{"content": f"<{time.monotonic_ns()}> "}])
                     time.sleep(float(pause) / 1000)
             case ["hang", *_]:
                 self._send([{"role": "assistant", "content": ""}])
@@ -249,8 +258,10 @@ def post_lines(port: int, path: str, body: Frame, token: str) -> Iterator[bytes]
 class WebSocket:
     """A client of the gateway's WebSocket. Same verbs as ``Stdio``."""
 
-    def __init__(self, port: int, token: str) -> None:
+    def __init__(self, port: int, token: str, *, receive_buffer: int | None = None) -> None:
         self._socket = connect(port)
+        if receive_buffer is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         key = base64.b64encode(os.urandom(16)).decode()
         self._socket.sendall(
             f"GET /api/ws?token={token} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
@@ -290,6 +301,50 @@ class WebSocket:
     def close(self) -> None:
         self._file.close()
         self._socket.close()
+
+
+class Crowd:
+    """Many clients of one session, read by one thread; ``delays`` has the seconds that each timed chunk took to each.
+
+    Parameters: ``stalled``, how many more there are that never read.
+    """
+
+    def __init__(self, port: int, token: str, session: str, count: int, *, stalled: int = 0) -> None:
+        self.delays: list[float] = []
+        self._clients = [self._join(port, token, session) for _ in range(count)]
+        self._clients += [self._join(port, token, session, receive_buffer=4096) for _ in range(stalled)]
+        self._readers = selectors.DefaultSelector()
+        for client in self._clients[:count]:
+            client._socket.setblocking(False)
+            self._readers.register(client._socket, selectors.EVENT_READ)
+        self._newest = dict.fromkeys((client._socket for client in self._clients), 0)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    @staticmethod
+    def _join(port: int, token: str, session: str, *, receive_buffer: int | None = None) -> WebSocket:
+        client = WebSocket(port, token, receive_buffer=receive_buffer)
+        client.call("session.activate", {"session_id": session, "omit_messages": True})
+        return client
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for key, _ in self._readers.select(timeout=0.1):
+                data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+                at = time.monotonic_ns()
+                for sent in map(int, STAMP.findall(data)):
+                    # The whole text comes once more when the answer is complete.
+                    if sent > self._newest[key.fileobj]:  # type: ignore[index]
+                        self._newest[key.fileobj] = sent  # type: ignore[index]
+                        self.delays.append((at - sent) / 1e9)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._readers.close()
+        for client in self._clients:
+            client.close()
 
 
 # --- processes -------------------------------------------------------------------------------------------------------

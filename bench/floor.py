@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -52,18 +53,29 @@ async def ask(messages: list[Frame], on_text: Callable[[str], Awaitable[None]]) 
     return calls
 
 
-class Gateway:
-    """The gateway's methods that the clients use, for one peer."""
+Write = Callable[[bytes], Awaitable[None]]
+FOLLOWERS: dict[str, list[Write]] = {}
+"""Who gets the events of a session besides the client that made it."""
 
-    def __init__(self, send: Send, nursery: trio.Nursery) -> None:
+
+class Gateway:
+    """The gateway's methods that the clients use, for one peer. ``write`` puts out a frame that has its bytes."""
+
+    def __init__(self, send: Send, write: Write, nursery: trio.Nursery) -> None:
         self._send = send
+        self._write = write
         self._nursery = nursery
         self._scopes: dict[str, trio.CancelScope] = {}
         self._rows: dict[str, list[Frame]] = {}
 
     async def event(self, kind: str, session: str, payload: Frame) -> None:
         params = {"type": kind, "session_id": session, "payload": payload}
-        await self._send({"jsonrpc": "2.0", "method": "event", "params": params})
+        frame = {"jsonrpc": "2.0", "method": "event", "params": params}
+        await self._send(frame)
+        if followers := FOLLOWERS.get(session):
+            data = websocket_frame(frame)
+            for write in followers:
+                await write(data)
 
     async def take(self, frame: Frame) -> None:
         params, result = frame["params"], {}
@@ -71,6 +83,8 @@ class Gateway:
             case "session.create":
                 result = {"session_id": f"s{len(self._rows)}"}
                 self._rows[result["session_id"]] = []
+            case "session.activate":
+                FOLLOWERS.setdefault(params["session_id"], []).append(self._write)
             case "prompt.submit":
                 self._nursery.start_soon(self._turn, params["session_id"], params["text"])
                 result = {"status": "streaming"}
@@ -113,7 +127,7 @@ async def gateway() -> None:
             await sink.send_all(encode(frame).encode() + b"\n")
 
     async with trio.open_nursery() as nursery:
-        peer = Gateway(send, nursery)
+        peer = Gateway(send, sink.send_all, nursery)
         await peer.event("gateway.ready", "", {})
         rest = b""
         async for data in source:
@@ -173,20 +187,29 @@ async def chat(stream: trio.SocketStream, body: Frame) -> None:
     await stream.aclose()
 
 
+def websocket_frame(frame: Frame) -> bytes:
+    data = encode(frame).encode()
+    size = bytes([len(data)]) if len(data) < 126 else b"\x7e" + len(data).to_bytes(2, "big")
+    return b"\x81" + size + data
+
+
 async def websocket(stream: trio.SocketStream, key: bytes) -> None:
     accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
     head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
     await stream.send_all(head + accept + b"\r\n\r\n")
     lock = trio.Lock()
 
-    async def send(frame: Frame) -> None:
-        data = encode(frame).encode()
-        size = bytes([len(data)]) if len(data) < 126 else b"\x7e" + len(data).to_bytes(2, "big")
+    async def write(data: bytes) -> None:
         async with lock:
-            await stream.send_all(b"\x81" + size + data)
+            # A client that has gone or does not read costs no more than a try.
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError), trio.move_on_after(1):
+                await stream.send_all(data)
+
+    async def send(frame: Frame) -> None:
+        await write(websocket_frame(frame))
 
     async with trio.open_nursery() as nursery:
-        peer = Gateway(send, nursery)
+        peer = Gateway(send, write, nursery)
         await peer.event("gateway.ready", "", {})
         data = b""
         async for more in stream:

@@ -233,6 +233,12 @@ class Subscription(Generic[E]):
                 self._log.forget_read()
         return entries
 
+    def skip_to(self, seq: int) -> None:
+        """Everything up to ``seq`` has been taken for this reader, by one who takes for many."""
+        self.cursor = seq
+        if self._log._letting_go:
+            self._log.forget_read()
+
     async def wait_handled(self, seq: int) -> None:
         """Wait until this reader has dealt with everything up to ``seq``, or has ended.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from hermes.protocols.channels.message_channel import Outbox, OutboxFull, OutboxLimits
+from hermes.protocols.channels.message_channel import Frames, Outbox, OutboxFull, OutboxLimits
 from hermes.protocols.wire.ndjson import Line
 
 
@@ -59,6 +59,9 @@ class MemoryChannel:
         except OutboxFull:
             self.abort()
             return False
+
+    def send_together_nowait(self, frames: Frames) -> bool:
+        return all(self.send_nowait(frame) for frame in frames.whole)
 
     @property
     def has_room(self) -> bool:

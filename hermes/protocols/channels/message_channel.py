@@ -9,7 +9,7 @@ reading and what it does not read must not fill our memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import trio
@@ -119,6 +119,16 @@ class Outbox:
         self._changed = trio.Event()
 
 
+class Frames:
+    """Frames that go to many clients in one piece. What a transport makes of them is made once, for all of them."""
+
+    __slots__ = ("prepared", "whole")
+
+    def __init__(self, whole: Sequence[bytes]) -> None:
+        self.whole = whole
+        self.prepared: bytes | None = None
+
+
 class MessageChannel(Protocol):
     """One client, whatever carries its frames."""
 
@@ -131,6 +141,9 @@ class MessageChannel(Protocol):
 
     def send_nowait(self, frame: bytes) -> bool:
         """Queue one frame. False when the client is gone or was cut off, which this call may have done."""
+
+    def send_together_nowait(self, frames: Frames) -> bool:
+        """Queue frames that others get too, or write them at once where that waits for nothing. False as above."""
 
     @property
     def has_room(self) -> bool:

@@ -8,6 +8,7 @@ one reader that stalls would hold the whole tree); and ``abort`` wakes every blo
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -41,6 +42,7 @@ class PeekStream(trio.abc.HalfCloseableStream):
         self._write_deadline = write_deadline
         self._peeked = b""
         self._behind_head = b""
+        self._unsent = b""
         self._is_aborted = False
         self._gate: trio.Event | None = None
         self.on_abort: Callable[[], object] | None = None
@@ -84,7 +86,23 @@ class PeekStream(trio.abc.HalfCloseableStream):
             return data
         return bytes(await self.raw.receive_some(max_bytes))
 
+    def send_now(self, data: bytes) -> bool:
+        """Write what the socket takes without waiting; the rest, if any, goes out first in the next ``send_all``.
+        False when there is a rest. Not while a ``send_all`` is running."""
+        if self._unsent or os.name != "posix":
+            self._unsent += data
+            return False
+        try:
+            sent = os.write(self.socket.fileno(), data)
+        except OSError:
+            # It takes nothing now, or it is broken: the next write waits, or finds out.
+            sent = 0
+        self._unsent = data[sent:]
+        return not self._unsent
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        if self._unsent:
+            data, self._unsent = self._unsent + data, b""
         whole = False
         try:
             with trio.move_on_after(self._write_deadline):

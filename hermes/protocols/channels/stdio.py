@@ -17,7 +17,7 @@ import trio
 
 from hermes.protocols.channels.descriptors import StdioDescriptors as StdioDescriptors
 from hermes.protocols.channels.descriptors import claim_stdio as claim_stdio
-from hermes.protocols.channels.message_channel import Outbox, OutboxFull, OutboxLimits
+from hermes.protocols.channels.message_channel import Frames, Outbox, OutboxFull, OutboxLimits
 from hermes.protocols.wire.ndjson import DEFAULT_MAX_LINE, Line, LineSplitter
 
 READ_SIZE = 64 * 1024
@@ -106,6 +106,9 @@ class StdioChannel:
         except OutboxFull:
             self.abort()
             return False
+
+    def send_together_nowait(self, frames: Frames) -> bool:
+        return all(self.send_nowait(frame) for frame in frames.whole)
 
     @property
     def has_room(self) -> bool:

@@ -19,7 +19,7 @@ import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 from trio_websocket import WebSocketRequest as LibraryRequest
 
-from hermes.protocols.channels.message_channel import Outbox, OutboxFull, OutboxLimits
+from hermes.protocols.channels.message_channel import Frames, Outbox, OutboxFull, OutboxLimits
 from hermes.protocols.channels.peek_stream import PeekStream
 from hermes.protocols.wire.ndjson import InvalidUtf8, Line
 from hermes.protocols.wire.websocket_frame import text_frames
@@ -146,6 +146,18 @@ class WebSocketChannel:
             self.cut_off(CLOSE_GAVE_UP_SENDING, "too much is waiting to be read")
             return False
 
+    def send_together_nowait(self, frames: Frames) -> bool:
+        if self._outbox.is_closed:
+            return False
+        if not self._outbox.is_flushed or self._connection._stream_lock.locked():
+            return all(self.send_nowait(frame) for frame in frames.whole)
+        if frames.prepared is None:
+            frames.prepared = text_frames(frames.whole)
+        if not self._stream.send_now(frames.prepared):
+            # The writer puts out the rest: its write begins with it.
+            self._outbox.put_nowait(b"")
+        return True
+
     def cut_off(self, code: int, reason: str) -> None:
         """Stop serving this client: forget what is queued and end the connection with this close code."""
         if not self._is_cut_off:
@@ -167,7 +179,7 @@ class WebSocketChannel:
                 whole = False
                 with trio.move_on_after(self._write_deadline):
                     async with self._connection._stream_lock:
-                        await self._connection._stream.send_all(text_frames(batch))
+                        await self._connection._stream.send_all(text_frames(filter(None, batch)))
                     whole = True
                 if not whole:
                     logger.warning("%s has read nothing for %g seconds; closed", self._name, self._write_deadline)

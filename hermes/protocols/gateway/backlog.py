@@ -26,42 +26,23 @@ ShownNow = Callable[[], Shown]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Entries that were read in one go, in runs of what merges. ``cost`` is their estimated size in bytes. Shared by
-    readers, never changed."""
+    """Entries that were read in one go, in runs of what merges. ``cost`` is their estimated size in bytes."""
 
     runs: tuple[list[Entry], ...]
     cost: int
 
 
-class Batches:
-    """The newest batch of each session: clients that read in step find their entries grouped already."""
-
-    def __init__(self) -> None:
-        self._newest: dict[str, tuple[int, int, Batch]] = {}
-
-    def batch(self, session_id: str, entries: list[Entry]) -> Batch:
-        first, last = entries[0].seq, entries[-1].seq
-        known = self._newest.get(session_id)
-        if known is not None and known[:2] == (first, last):
-            return known[2]
-        made = grouped(entries)
-        if len(entries) > 1:
-            self._newest[session_id] = (first, last, made)
-        return made
-
-    def forget(self, session_id: str) -> None:
-        self._newest.pop(session_id, None)
-
-
 def grouped(entries: list[Entry]) -> Batch:
     runs: list[list[Entry]] = []
-    cost = 0
+    cost = size = 0
     for entry in entries:
         cost += entry.cost
-        if runs and merges(runs[-1][-1].event, entry.event):
+        size += entry.cost
+        if runs and size <= MERGED_BYTES and merges(runs[-1][-1].event, entry.event):
             runs[-1].append(entry)
         else:
             runs.append([entry])
+            size = entry.cost
     return Batch(tuple(runs), cost)
 
 
@@ -80,8 +61,10 @@ class Backlog:
         self.cost += batch.cost
         runs = batch.runs
         if self._runs and merges(self._runs[-1][-1].event, runs[0][0].event):
-            self._runs[-1] = [*self._runs[-1], *runs[0]]
-            runs = runs[1:]
+            whole = [*self._runs[-1], *runs[0]]
+            if sum(entry.cost for entry in whole) <= MERGED_BYTES:
+                self._runs[-1] = whole
+                runs = runs[1:]
         self._runs.extend(runs)
 
     def take(self) -> Iterator[list[Entry]]:
@@ -90,11 +73,15 @@ class Backlog:
         return iter(runs)
 
 
+MERGING: Final = (TextDelta, ReasoningDelta, ThinkingStatus)
+"""Events that may wait a moment for the next of their kind."""
+
+
 def merges(first: SessionEvent, second: SessionEvent) -> bool:
     """Text of the same kind, of the same turn; a status line replaces the one before."""
     if type(first) is not type(second):
         return False
-    return isinstance(second, TextDelta | ReasoningDelta | ThinkingStatus) and first.turn_id == second.turn_id  # type: ignore[union-attr]
+    return isinstance(second, MERGING) and first.turn_id == second.turn_id  # type: ignore[union-attr]
 
 
 def run_frame(run: list[Entry], session_id: str, shown: ShownNow) -> bytes:

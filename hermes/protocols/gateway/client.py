@@ -1,95 +1,29 @@
 """GatewayClient: one connected client: what it has declared, which sessions it watches, and the way to it.
 
-A watch is a cursor into a session's log and one companion task. What the log holds is passed on in one breath, by that
-task or by a handler that is about to answer (``catch_up``): so an answer never overtakes an event that came before it,
-and a snapshot taken then has exactly the events before it on the wire and all later ones behind it.
+What a session's log holds is passed on in one breath, by the tasks of the watches (``fan_out.py``) or by a handler that
+is about to answer (``catch_up``): so an answer never overtakes an event that came before it, and a snapshot taken then
+has exactly the events before it on the wire and all later ones behind it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import Any, Final
-
-import trio
+from typing import Any
 
 from hermes.errors import InvalidParams
 from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent, SessionInfoChanged, ToolProgress
 from hermes.nurseries.client_requests import Attachment
 from hermes.nurseries.containment import PooledTask
-from hermes.nurseries.event_log import Lagged, LogClosed
 from hermes.nurseries.session import Session
-from hermes.protocols.gateway.backlog import Backlog, Entry, run_frame
+from hermes.protocols.gateway.backlog import Entry, run_frame
 from hermes.protocols.gateway.browser_desk import BrowserDesk
 from hermes.protocols.gateway.client_requests import LEGACY_METHODS, QuestionDesk
 from hermes.protocols.gateway.events import WireEvent, event_frame
+from hermes.protocols.gateway.fan_out import Watch
 from hermes.protocols.gateway.legacy import legacy_info
 from hermes.protocols.gateway.server import BRIDGED_REQUESTS, SERVER_REQUESTS, GatewayServer
 from hermes.protocols.gateway.shapes import live_info
 from hermes.protocols.rpc.dispatcher import RpcConnection
-
-logger = logging.getLogger(__name__)
-
-GAVE_UP_SENDING: Final = 1011
-CONGESTED_LOOK: Final = 0.25
-"""Seconds between two looks into the log while the client does not read: what came is merged meanwhile."""
-
-
-class Watch:
-    """One session as one client sees it."""
-
-    def __init__(self, client: GatewayClient, session: Session) -> None:
-        self.session = session
-        self._client = client
-        self._subscription = session.log.subscribe()
-        self._backlog = Backlog()
-
-    async def run(self) -> None:
-        """Pass events on until the client or the session is gone."""
-        connection = self._client.connection
-        try:
-            while True:
-                await self._subscription.wait()
-                while not connection.has_room:
-                    with trio.move_on_after(CONGESTED_LOOK):
-                        if not await connection.wait_room():
-                            return
-                    if not connection.has_room and not self._collect():
-                        return
-                if not self.catch_up():
-                    return
-        except LogClosed:
-            self.catch_up()
-        finally:
-            self._subscription.close()
-            self._client.unwatch(self)
-
-    def catch_up(self) -> bool:
-        """Queue everything that the log holds. Synchronous; false when the client was cut off."""
-        if not self._collect():
-            return False
-        for run in self._backlog.take():
-            self._client.send_run(self.session, run)
-        return True
-
-    def _collect(self) -> bool:
-        try:
-            while entries := self._subscription.next_nowait():
-                self._backlog.add(self._client.server.batches.batch(self.session.runtime_id, entries))
-        except Lagged:
-            return self._cut_off()
-        if len(self._backlog) == 1:
-            return True
-        limits = self._client.server.settings.limits
-        is_over = len(self._backlog) > limits.subscriber_buffer + limits.replay_events
-        if is_over or self._backlog.cost > limits.subscriber_bytes:
-            return self._cut_off()
-        return True
-
-    def _cut_off(self) -> bool:
-        logger.warning("%s does not read; closed", self._client.name)
-        self._client.connection.close(GAVE_UP_SENDING, "too much is waiting to be read")
-        return False
 
 
 class GatewayClient:
@@ -182,7 +116,9 @@ class GatewayClient:
         source = session.stored.source
         session.attach(Attachment(self.name, lambda method: self.answers(method, source), "gateway"))
         session.parks = session.parks or self.is_websocket
-        watch = self._watches[session.runtime_id] = Watch(self, session)
+        watch = self._watches[session.runtime_id] = Watch(
+            self, session, self.server.fan_outs.of(session, self.server.shown)
+        )
         self.connection.start_companion(watch.run, name=f"{self.name} events of {session.key}")
         self.questions.expect_open(session)
 
@@ -195,7 +131,6 @@ class GatewayClient:
             del self._watches[watch.session.runtime_id]
             watch.session.detach(self.name)
             self.questions.forget(watch.session)
-            self.server.batches.forget(watch.session.runtime_id)
 
     def catch_up(self, session: Session) -> None:
         """Queue every event of the session that came before this moment. Called right before an answer is given."""

@@ -13,8 +13,8 @@ from hermes.nurseries.repeats import Repeats
 from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.services import Services
 from hermes.nurseries.session_registry import SessionRegistry
-from hermes.protocols.gateway.backlog import Batches
 from hermes.protocols.gateway.events import Shown
+from hermes.protocols.gateway.fan_out import FanOuts
 from hermes.records import dataclass
 from hermes.settings import Settings
 
@@ -44,7 +44,7 @@ class GatewayServer:
     legacy_requests: bool = False
     skin: dict[str, Any] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
-    batches: Batches = field(default_factory=Batches)
+    fan_outs: FanOuts = field(default_factory=FanOuts)
 
     @property
     def services(self) -> Services:

@@ -18,7 +18,7 @@ from hermes.errors import Overloaded
 from hermes.logs import log_fields
 from hermes.nurseries.connection import ConnectionEnd, ConnectionTree
 from hermes.nurseries.containment import Crash, PooledTask, PoolFull, alone, contained
-from hermes.protocols.channels.message_channel import MessageChannel
+from hermes.protocols.channels.message_channel import Frames, MessageChannel
 from hermes.protocols.rpc.method_table import Answer, Awaiting, Method, MethodTable, to_wire
 from hermes.protocols.wire.jsonrpc import (
     METHOD_NOT_FOUND,
@@ -129,6 +129,10 @@ class RpcConnection(Generic[C]):
     def send_frame(self, frame: bytes) -> bool:
         """Queue a frame that was built elsewhere. False when the client is gone."""
         return self._channel.send_nowait(frame)
+
+    def send_together(self, frames: Frames) -> bool:
+        """Queue frames that others get too. False when the client is gone."""
+        return self._channel.send_together_nowait(frames)
 
     @property
     def is_running(self) -> bool:

@@ -12,7 +12,7 @@ from wsproto.events import Request
 
 from hermes.nurseries.connection import ConnectionTree
 from hermes.protocols.channels.http_listener import ListenerLimits
-from hermes.protocols.channels.message_channel import OutboxLimits
+from hermes.protocols.channels.message_channel import Frames, OutboxLimits
 from hermes.protocols.channels.websocket import CLOSE_GAVE_UP_SENDING, WebSocketChannel, WebSocketRequest
 from tests.support.listening import Running, listening, small_app
 
@@ -258,3 +258,51 @@ async def test_the_private_parts_of_trio_websocket_that_we_use_are_as_we_know_th
         assert isinstance(connection._stream_lock, trio.StrictFIFOLock)
         assert isinstance(connection._recv_channel, trio.MemoryReceiveChannel)
         nursery.cancel_scope.cancel()
+
+
+async def test_frames_for_many_arrive_in_order_although_the_client_reads_late() -> None:
+    large = [b"%d:" % number + b"x" * 200_000 for number in range(60)]
+    small = [b"%d" % number for number in range(60)]
+    may_read = trio.Event()
+
+    async def flood(request: WebSocketRequest) -> None:
+        channel = await request.accept(name="flood", ping_interval=None)
+
+        async def write() -> None:
+            for one, other in zip(large, small, strict=True):
+                assert channel.send_together_nowait(Frames([one, other]))
+                assert channel.send_nowait(b"alone")
+                await trio.lowlevel.checkpoint()
+            may_read.set()
+            await channel.run_writer()
+
+        async def read() -> None:
+            while await channel.receive() is not None:
+                pass
+
+        await ConnectionTree("flood").run(read=read, write=write, farewell=channel.aclose)
+
+    async with ws_server(flood) as server, client_of(server) as client:
+        with trio.fail_after(30):
+            await may_read.wait()
+            async with trio.open_nursery() as nursery:
+                # Its answer must not land inside a frame of which only a part is out.
+                nursery.start_soon(client.ping)
+                read = [await client.get_message() for _ in range(3 * len(large))]
+    expected = [frame for pair in zip(large, small, strict=True) for frame in (*pair, b"alone")]
+    assert read == [frame.decode() for frame in expected]
+
+
+async def test_frames_for_many_need_no_writer_while_the_client_reads() -> None:
+    async def direct(request: WebSocketRequest) -> None:
+        channel = await request.accept(name="direct", ping_interval=None)
+        frames = Frames([b"one", b"two"])
+        assert channel.send_together_nowait(frames) and channel.send_together_nowait(frames)
+        await channel.receive()
+        channel.abort()
+        assert not channel.send_together_nowait(frames)
+
+    async with ws_server(direct) as server, client_of(server) as client:
+        with trio.fail_after(10):
+            assert [await client.get_message() for _ in range(4)] == ["one", "two", "one", "two"]
+            await client.send_message("bye")
