@@ -43,7 +43,7 @@ def turn(server: Stdio, session: str) -> float:
     began = now()
     server.send("prompt.submit", {"session_id": session, "text": "hello"})
     moment, _ = server.until(event("message.complete", session))
-    return moment - began
+    return float(moment - began)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,8 @@ from hermes.agent.responses import (
 )
 from hermes.agent.retries import CallFailed, Compress, ModelCaller, Reply, simplified
 from hermes.agent.streaming import OverlapGate, ReplayGate
-from hermes.agent.tokens import rows_tokens, spec_tokens, text_tokens
+from hermes.agent.tokens import spec_tokens, text_tokens
 from hermes.agent.turn_setup import TurnSetup
-from hermes.agent.wire_copy import wire_copy
 from hermes.events import ReasoningAvailable, StatusUpdate, UsageUpdated
 from hermes.messages import Row, ToolCall
 from hermes.records import dataclass
@@ -97,6 +96,7 @@ class Asker:
         self._spec_tokens = spec_tokens(self._specs)
         # A history given with the prompt stands for the stored one: of that, only this turn's rows are sent.
         self._own_rows_from = max(len(port.rows) - 1, 0) if setup.prompt.history is not None else 0
+        self._memory = setup.row_memory
         self.system = setup.system
         self.separate = False
 
@@ -146,7 +146,7 @@ class Asker:
 
     def _situation(self, reply: Reply, start: int, asking: Asking, earlier_text: str | None) -> Situation:
         parts = self._progress.text_parts
-        rows = self.context_rows()
+        rows = self._port.rows
         # A request that forbade calls gets none, whatever the model wrote.
         calls = () if asking.tool_choice == "none" else reply.finished.tool_calls
         return Situation(
@@ -180,14 +180,14 @@ class Asker:
 
     # --- the request -------------------------------------------------------------------------------------------------
 
-    def context_rows(self) -> tuple[Row, ...]:
+    def context_rows(self) -> Sequence[Row]:
         rows = self._port.rows
         history = self._setup.prompt.history
-        return tuple(rows) if history is None else (*history, *rows[self._own_rows_from :])
+        return rows if history is None else [*history, *rows[self._own_rows_from :]]
 
     def size(self) -> int:
         """About how many tokens the next plain request has."""
-        return sum(map(text_tokens, self.system)) + self._spec_tokens + rows_tokens(self.context_rows())
+        return sum(map(text_tokens, self.system)) + self._spec_tokens + self._memory.tokens(self.context_rows())
 
     def request(self, asking: Asking, resolved: ResolvedModel) -> ModelRequest:
         setup, repairs = self._setup, self._caller.repairs
@@ -202,10 +202,11 @@ class Asker:
         elif repairs.require_reasoning and effort in (None, "none"):
             effort = "low"
         limit = asking.output_limit or chosen.get("max_output_tokens") or setup.settings.max_output_tokens
+        wire = self._memory.wire(self.context_rows(), options, asking.rows)
         return ModelRequest(
             request_id=f"{self._port.turn_id}:api:{self._progress.api_calls + 1}",
             model=resolved.model,
-            messages=wire_copy((*self.context_rows(), *asking.rows), options, setup.clean_rows),
+            messages=wire.rows,
             system=self._system_for(resolved),
             tools=specs,
             max_output_tokens=limit,
@@ -214,6 +215,8 @@ class Asker:
             tool_choice=asking.tool_choice if specs else "auto",
             session_key=self._port.session_key,
             extra_body=setup.settings.extra_body,
+            message_tokens=wire.tokens,
+            settled=wire.settled,
         )
 
     def _system_for(self, resolved: ResolvedModel) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class _Turn:
         self._compressor = TurnCompressor(port, setup, self._caller, self._asker)
         self._budget = BudgetWatch(setup.settings, setup.prompt.limits)
         self._guardrails = Guardrails(setup.settings.guardrails, unattended=setup.prompt.unattended)
-        self._ids = CallIds(port.turn_id, port.rows)
+        self._ids = CallIds(port.turn_id, lambda: setup.row_memory.call_ids(port.rows))
         self._pending: str | None = None
         self._earlier_text: str | None = None
         self._invalid_in_a_row = 0

@@ -72,11 +72,23 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class SettledRows:
+    """The front of a request that was sent before and will be sent again: its first ``count`` messages.
+
+    ``kept`` is for the wire formats, which keep there what they have made of it; it is emptied when the front changes.
+    """
+
+    count: int
+    kept: dict[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One request to a model: the wire copy, already cleaned (agent-core §1.4).
 
     ``messages`` are rows without system rows; ``system`` is the pinned prompt split in its stable tier and the rest, so
     that cache markers can be placed. ``request_id`` is ``<turn_id>:api:<n>``. ``session_key`` feeds cache keys.
+    ``message_tokens`` is the estimate for the messages if it is known already.
     """
 
     request_id: str
@@ -91,6 +103,8 @@ class ModelRequest:
     session_key: str = ""
     stream: bool = True
     extra_body: Mapping[str, Any] = field(default_factory=dict)
+    message_tokens: int | None = field(default=None, compare=False, repr=False)
+    settled: SettledRows | None = field(default=None, compare=False, repr=False)
 
 
 class DeltaKind(Enum):

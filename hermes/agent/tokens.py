@@ -60,7 +60,8 @@ def _plain(value: Any) -> Any:
 
 
 def request_tokens(request: ModelRequest) -> int:
-    return sum(map(text_tokens, request.system)) + spec_tokens(request.tools) + rows_tokens(request.messages)
+    said = rows_tokens(request.messages) if request.message_tokens is None else request.message_tokens
+    return sum(map(text_tokens, request.system)) + spec_tokens(request.tools) + said
 
 
 def call_usage(finished: ModelFinished, prompt_tokens: int, model: ResolvedModel) -> Usage:

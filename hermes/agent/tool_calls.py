@@ -10,13 +10,13 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hermes.agent.ports import PlannedCall, Tool, ToolSet
 from hermes.agent.tool_arguments import BadArguments, CutArguments, GoodArguments, fit, read_arguments
-from hermes.messages import Row, ToolCall, ToolResult
+from hermes.messages import ToolCall, ToolResult
 from hermes.patterns import lazy_pattern
 from hermes.records import dataclass
 
@@ -42,21 +42,25 @@ class Batch:
 
 
 class CallIds:
-    """Ids of calls: taken as they come, made where they are missing, made unique within the session."""
+    """Ids of calls: taken as they come, made where they are missing, made unique within the session.
 
-    def __init__(self, turn_id: str, rows: Iterable[Row]) -> None:
+    ``taken`` gives the ids that are in use; those that are assigned are added to it.
+    """
+
+    def __init__(self, turn_id: str, taken: Callable[[], set[str]]) -> None:
         self._turn = hashlib.sha256(turn_id.encode()).hexdigest()[:8]
-        self._taken = {call.id for row in rows for call in row.tool_calls}
+        self._ask_taken = taken
 
     def assign(self, call_id: object, iteration: int, index: int) -> str:
         wanted = str(call_id).strip() if call_id is not None else ""
         wanted = wanted or f"call_{self._turn}_{iteration}_{index}"
         unique = wanted
         number = 2
-        while unique in self._taken:
+        taken = self._ask_taken()
+        while unique in taken:
             unique = f"{wanted}_{number}"
             number += 1
-        self._taken.add(unique)
+        taken.add(unique)
         return unique
 
 

@@ -10,9 +10,9 @@ from hermes.agent.cooldowns import Cooldowns
 from hermes.agent.loop_settings import LoopSettings
 from hermes.agent.ports import ModelGateway, ResolvedModel, ToolSet
 from hermes.agent.progress import TurnProgress
+from hermes.agent.row_memory import RowMemory
 from hermes.agent.tool_plan import PathResolver
 from hermes.agent.tool_results import PathHints, Spill
-from hermes.agent.wire_copy import CleanRows
 from hermes.messages import Prompt, Row
 from hermes.outcomes import Completed, Failed
 from hermes.records import dataclass
@@ -29,7 +29,7 @@ class TurnSetup:
     writes an oversize result away, ``hints`` finds instruction files near touched paths, ``redact`` masks secrets in
     error texts and summaries, ``refresh_system`` builds the prompt anew after a compression, ``refresh_credentials``
     reads keys again that a provider has refused. ``started_at`` is the monotonic time of the acceptance; None means
-    that the turn begins when the loop does. ``clean_rows`` belongs to the session, ``cooldowns`` to the server; both
+    that the turn begins when the loop does. ``row_memory`` belongs to the session, ``cooldowns`` to the server; both
     are kept from turn to turn.
     """
 
@@ -49,7 +49,7 @@ class TurnSetup:
     refresh_system: RefreshSystem | None = None
     refresh_credentials: RefreshCredentials | None = None
     cooldowns: Cooldowns = field(default_factory=Cooldowns, compare=False, repr=False)
-    clean_rows: CleanRows = field(default_factory=CleanRows, compare=False, repr=False)
+    row_memory: RowMemory = field(default_factory=RowMemory, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from operator import is_
 from typing import Any
 
 from hermes.agent.streaming import clean_surrogates
@@ -34,51 +33,30 @@ class WireOptions:
     drop_replay_items: bool = False
 
 
-class CleanRows:
-    """The clean form of a conversation's rows, remembered from one request to the next.
+def wire_copy(rows: Sequence[Row], options: WireOptions) -> tuple[Row, ...]:
+    """Rows as they are sent. Calls are answered, roles alternate where they must, nothing private is left.
 
-    Rows are never edited, so a row that is still the same object has the same clean form. Without this each request
-    would clean the whole transcript again, and a turn would cost the more the longer the conversation is.
+    ``RowMemory.wire`` gives the same for a conversation that is sent again and again.
     """
-
-    def __init__(self) -> None:
-        self._rows: list[Row] = []
-        self._clean: list[Row | None] = []
-        self._options: WireOptions | None = None
-
-    def of(self, rows: Sequence[Row], options: WireOptions) -> Sequence[Row | None]:
-        """One clean row for each row; None where nothing is left to send."""
-        if options != self._options:
-            self._options = options
-            self._forget_from(0)
-        known = len(self._rows)
-        if len(rows) < known or not all(map(is_, self._rows, rows)):
-            pairs = zip(self._rows, rows, strict=False)
-            self._forget_from(next((at for at, (mine, row) in enumerate(pairs) if mine is not row), len(rows)))
-            known = len(self._rows)
-        self._rows += rows[known:]
-        self._clean += [_clean(row, options) for row in rows[known:]]
-        return self._clean
-
-    def _forget_from(self, at: int) -> None:
-        del self._rows[at:]
-        del self._clean[at:]
+    newest_switch = next((row for row in reversed(rows) if is_switch(row)), None)
+    clean = [clean for row in rows if is_sent(row, newest_switch) and (clean := clean_row(row, options)) is not None]
+    return tuple(alternating(clean, options))
 
 
-def wire_copy(rows: Sequence[Row], options: WireOptions, remembered: CleanRows | None = None) -> tuple[Row, ...]:
-    """Rows as they are sent. Calls are answered, roles alternate where they must, nothing private is left."""
-    newest_switch = next((row for row in reversed(rows) if row.display_kind == "model_switch"), None)
-    sent = [
-        clean
-        for row, clean in zip(rows, (remembered or CleanRows()).of(rows, options), strict=True)
-        if clean is not None
-        and row.role != "system"
-        and (row.display_kind is None or not (_left_out(row) or (_is_switch(row) and row is not newest_switch)))
-    ]
-    return tuple(_merged(_answered(sent), options))
+def alternating(rows: Sequence[Row], options: WireOptions) -> Iterator[Row]:
+    """Clean rows with every call answered, and neighbours of one role merged."""
+    return _merged(_answered(rows), options)
 
 
-def _is_switch(row: Row) -> bool:
+def is_sent(row: Row, newest_switch: Row | None) -> bool:
+    """False for system rows, for notices that are none of the model's business, and for all notes of another model but
+    the newest."""
+    if row.role == "system":
+        return False
+    return row.display_kind is None or not (_left_out(row) or (is_switch(row) and row is not newest_switch))
+
+
+def is_switch(row: Row) -> bool:
     return row.display_kind == "model_switch"
 
 
@@ -89,7 +67,8 @@ def _left_out(row: Row) -> bool:
     return bool(row.display_metadata.get("left_out_of_context"))
 
 
-def _clean(row: Row, options: WireOptions) -> Row | None:
+def clean_row(row: Row, options: WireOptions) -> Row | None:
+    """One row as it is sent; None where nothing is left to send."""
     content = _content(row.content if row.api_content is None else row.api_content, row, options)
     if row.role == "assistant" and not content and not row.tool_calls:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from hermes.agent.ports import BackgroundProcessInfo, ResolvedModel, StoredSession, Tool, ToolSet
-from hermes.agent.wire_copy import CleanRows
+from hermes.agent.row_memory import RowMemory
 from hermes.errors import Draining, EmptyText, SessionBusy, SessionClosing
 from hermes.events import (
     Notice,
@@ -81,7 +81,7 @@ class Session:
         self.is_stored = is_stored
         self.rows: list[Row] = list(rows)
         self.rows_before_turn = len(self.rows)
-        self.clean_rows = CleanRows()
+        self.row_memory = RowMemory()
         self.usage: Usage = stored.usage
         self.history_version = stored.history_version
         self.resolved = resolved

@@ -106,9 +106,12 @@ def where_turn_begins(rows: Sequence[Row], turn: Turn | None) -> int:
 def switch_note(session: Session, now: float) -> list[Row]:
     """The note that the model has changed since the last turn (PR-5): stored with the prompt that meets the new one."""
     note = session.stored.model_config.get(SWITCH_NOTE)
+    if not note or session.memory.extras.get(SWITCH_NOTE) == note:
+        return []
+    session.memory.extras[SWITCH_NOTE] = note
     former = next((row for row in reversed(session.rows) if row.display_kind == "model_switch"), None)
     text = f"[{note}]"
-    if not note or not session.rows or (former is not None and former.text == text):
+    if not session.rows or (former is not None and former.text == text):
         return []
     return [Row("user", text, now, display_kind="model_switch", display_metadata={"display_text": note})]
 
@@ -155,6 +158,7 @@ async def reload(session: Session) -> None:
         raise NotFound("the stored session is gone")
     if stored.system_prompt != session.stored.system_prompt:
         session.pinned_prompt = None
+    session.memory.extras.pop(SWITCH_NOTE, None)
     session.stored = stored
     session.rows[:] = rows
     session.history_version = stored.history_version
@@ -164,6 +168,7 @@ async def reload(session: Session) -> None:
 def forget_removed(session: Session) -> None:
     """What tools remembered about rows that are gone (agent-core §5.5)."""
     session.memory.file_reads.clear()
+    session.memory.extras.pop(SWITCH_NOTE, None)
     session.memory.todos[:] = latest_todos(session.rows)
     session.memory.todo_revision += 1
 
@@ -232,7 +237,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         refresh_system=refresh,
         refresh_credentials=lambda: pick_up_credentials(session),
         cooldowns=services.cooldowns,
-        clean_rows=session.clean_rows,
+        row_memory=session.row_memory,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.agent.wire_copy import MISSING_RESULT, CleanRows, WireOptions, canonical_arguments, wire_copy
+from hermes.agent.wire_copy import MISSING_RESULT, WireOptions, canonical_arguments, wire_copy
 from hermes.messages import ImagePart, Row, TextPart, ToolCall
 from hermes.testing.strict import check_request
 from hermes.testing.wire_frames import WireFormat
@@ -107,27 +107,3 @@ def test_copying_twice_changes_nothing() -> None:
     rows = [Row("user", "a"), Row("assistant", None, tool_calls=(ToolCall("1", "x", '{"b":1,"a":2}'),))]
     once = wire_copy(rows, OPTIONS)
     assert wire_copy(once, OPTIONS) == once
-
-
-def test_rows_that_were_cleaned_before_give_the_same_copy_whatever_became_of_the_conversation() -> None:
-    rows = [Row("user", f"prompt {number}", float(number)) for number in range(6)]
-    rows.insert(3, Row("assistant", "", 3.0))
-    remembered = CleanRows()
-    conversations = [
-        rows[:3],
-        rows,
-        [*rows, Row("user", "only for one request")],
-        [*rows, Row("assistant", "end")],
-        rows[:2],
-    ]
-    for conversation in [*conversations, rows[2:], []]:
-        for options in (OPTIONS, WireOptions(vision=False)):
-            assert wire_copy(conversation, options, remembered) == wire_copy(conversation, options)
-
-
-def test_a_row_that_was_cleaned_before_is_not_cleaned_again() -> None:
-    rows = [Row("user", "one"), Row("assistant", "two")]
-    remembered = CleanRows()
-    first = wire_copy(rows, OPTIONS, remembered)
-    second = wire_copy([*rows, Row("user", "three")], OPTIONS, remembered)
-    assert [a is b for a, b in zip(first, second, strict=False)] == [True, True]

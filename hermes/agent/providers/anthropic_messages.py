@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hermes.agent.model_catalog import anthropic_thinking, max_output_tokens
 from hermes.agent.ports import DeltaKind, DeltaSink, ModelFinished, ModelRequest, ToolSpec
+from hermes.agent.providers.encoded_rows import conversation
 from hermes.agent.providers.wire_format import (
     FINISHING,
     SETTLED,
@@ -100,12 +101,10 @@ class MessagesFormat:
         if endpoint.cache_ttl == "1h":
             marker["ttl"] = "1h"
         tiers = [tier for tier in request.system if tier]
-        messages = _messages(request, endpoint)
         if tiers:
             body["system"] = _system(tiers, marker)
-        for message in messages[-(2 if len(tiers) > 1 else 3) :]:
-            _mark(message, marker)
-        body["messages"] = messages
+        rows = _MessageRows(request, endpoint, marker, marked=2 if len(tiers) > 1 else 3)
+        body["messages"] = conversation(request, (endpoint, request.model), rows)
         return body
 
     def parser(self, request: ModelRequest, endpoint: Endpoint, on_delta: DeltaSink) -> StreamParser:
@@ -134,33 +133,55 @@ def _cycle_lacks_thinking(request: ModelRequest, endpoint: Endpoint) -> bool:
     return any(row.role == "assistant" and row.tool_calls and not replay_of(row, issuer, signed=True) for row in rows)
 
 
-def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]:
-    """Alternating roles, the first a user's; tool results stand first in their message; orphans are left out."""
-    issuer = endpoint.issuer(request.model)
-    open_cycle = active_cycle_start(request.messages)
-    messages: list[dict[str, Any]] = []
-    waiting: set[str] = set()
-    for index, row in enumerate(request.messages):
-        if row.role == "assistant":
-            role, blocks = "assistant", _assistant_blocks(row, issuer if index >= open_cycle else "")
-            waiting = {_wire_id(call.id) for call in row.tool_calls}
-        elif row.role == "tool":
-            call_id = _wire_id(row.tool_call_id or "")
-            if call_id not in waiting:
+class _MessageRows:
+    """Rows as messages: alternating roles, the first a user's; tool results stand first in their message; orphans are
+    left out. See ``RowsFormat``.
+
+    What a user prompt closes is final; the tool cycle behind it still holds signed thinking, which goes out later.
+    """
+
+    def __init__(self, request: ModelRequest, endpoint: Endpoint, marker: Mapping[str, Any], *, marked: int) -> None:
+        self._issuer = endpoint.issuer(request.model)
+        self._marker = marker
+        self._marked = marked
+        self.final_to = active_cycle_start(request.messages)
+
+    def head(self) -> list[dict[str, Any]]:
+        return []
+
+    def encode(self, rows: Sequence[Row], first: int) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = []
+        waiting: set[str] = set()
+        for index, row in enumerate(rows, first):
+            if row.role == "assistant":
+                role, blocks = "assistant", _assistant_blocks(row, self._issuer if index >= self.final_to else "")
+                waiting = {_wire_id(call.id) for call in row.tool_calls}
+            elif row.role == "tool":
+                call_id = _wire_id(row.tool_call_id or "")
+                if call_id not in waiting:
+                    continue
+                waiting.discard(call_id)
+                role, blocks = "user", [_tool_result(row, call_id)]
+            else:
+                role, blocks = "user", _user_blocks(row)
+            if not blocks:
                 continue
-            waiting.discard(call_id)
-            role, blocks = "user", [_tool_result(row, call_id)]
-        else:
-            role, blocks = "user", _user_blocks(row)
-        if not blocks:
-            continue
-        if messages and messages[-1]["role"] == role:
-            messages[-1]["content"] += blocks
-        else:
-            messages.append({"role": role, "content": blocks})
-    if not messages or messages[0]["role"] != "user":
-        messages.insert(0, {"role": "user", "content": [{"type": "text", "text": "(continuing)"}]})
-    return messages
+            if messages and messages[-1]["role"] == role:
+                messages[-1]["content"] += blocks
+            else:
+                messages.append({"role": role, "content": blocks})
+        if not first and (not messages or messages[0]["role"] != "user"):
+            messages.insert(0, {"role": "user", "content": [{"type": "text", "text": "(continuing)"}]})
+        return messages
+
+    def begins(self, before: Row, row: Row) -> bool:
+        """A prompt that says something behind an answer that does: neither melts into what stands around it."""
+        answered = before.role == "assistant" and not before.tool_calls and bool(_assistant_blocks(before, ""))
+        return answered and row.role == "user" and bool(_user_blocks(row))
+
+    def finish(self, messages: list[dict[str, Any]], *, newest: bool) -> None:
+        for message in messages[-self._marked :] if newest else ():
+            _mark(message, self._marker)
 
 
 def _assistant_blocks(row: Row, issuer: str) -> list[dict[str, Any]]:

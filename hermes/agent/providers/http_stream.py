@@ -32,6 +32,8 @@ from hermes.errors import ProviderError
 from hermes.records import dataclass
 
 _RECEIVE_SIZE: Final = 128 * 1024
+_COPIED: Final = 64 * 1024
+"""Bytes of a body up to which it is copied behind the head, to be sent in one piece."""
 _MAX_IDLE_PER_ORIGIN: Final = 8
 _MAX_IDLE: Final = 32
 _MAX_IDLE_SECONDS: Final = 60.0
@@ -273,7 +275,7 @@ class HttpClient:
     async def open(self, request: HttpRequest, timeouts: Timeouts) -> HttpResponse:
         """Send a request and wait for the head of its answer. A pooled socket that turns out dead is replaced once."""
         ends_at = trio.current_time() + timeouts.total
-        origin, message = self._prepare(request)
+        origin, *message = self._prepare(request)
         pooled = self._take_idle(origin)
         if pooled is not None:
             response = await self._exchange(pooled, message, timeouts, ends_at, may_be_stale=True)
@@ -289,7 +291,7 @@ class HttpClient:
             self._idle.pop().close()
         await trio.lowlevel.checkpoint()
 
-    def _prepare(self, request: HttpRequest) -> tuple[_Origin, bytes]:
+    def _prepare(self, request: HttpRequest) -> tuple[_Origin, *tuple[bytes, ...]]:
         url = urlsplit(request.url)
         host = url.hostname
         if url.scheme not in ("http", "https") or not host:
@@ -323,6 +325,8 @@ class HttpClient:
                 error_class="format_error",
                 reached_provider=False,
             ) from error
+        if len(request.body) > _COPIED:
+            return origin, head, request.body
         return origin, head + request.body
 
     async def _connect(self, origin: _Origin, timeouts: Timeouts) -> _Connection:
@@ -355,13 +359,20 @@ class HttpClient:
         return _Connection(origin, socket, stream)
 
     async def _exchange(
-        self, connection: _Connection, message: bytes, timeouts: Timeouts, ends_at: float, *, may_be_stale: bool
+        self,
+        connection: _Connection,
+        message: Sequence[bytes],
+        timeouts: Timeouts,
+        ends_at: float,
+        *,
+        may_be_stale: bool,
     ) -> HttpResponse | None:
         """None: the socket was stale and nothing of an answer was seen."""
         received = b""
         try:
             with trio.move_on_at(min(trio.current_time() + timeouts.first_byte, ends_at)):
-                await connection.send(message)
+                for piece in message:
+                    await connection.send(piece)
                 while True:
                     data = await connection.receive()
                     if not data:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from hermes.agent.model_catalog import fit_effort
 from hermes.agent.ports import DeltaKind, DeltaSink, ModelFinished, ModelRequest, ToolSpec
+from hermes.agent.providers.encoded_rows import conversation
 from hermes.agent.providers.text_calls import TextCallSplitter, read_text_call
 from hermes.agent.providers.tool_call_slots import ToolCallSlots
 from hermes.agent.providers.wire_format import (
@@ -85,7 +86,7 @@ class ChatFormat:
                 body["tool_choice"] = request.tool_choice
             if endpoint.parallel_tools and "parallel_tool_calls" not in without:
                 body["parallel_tool_calls"] = True
-        body["messages"] = _messages(request, endpoint)
+        body["messages"] = conversation(request, (endpoint, request.model), _ChatRows(request, endpoint))
         return body
 
     def parser(self, request: ModelRequest, endpoint: Endpoint, on_delta: DeltaSink) -> StreamParser:
@@ -108,31 +109,46 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]:
-    marked = endpoint.routed and "claude" in request.model.lower()
-    messages: list[dict[str, Any]] = []
-    system = [tier for tier in request.system if tier]
-    if system:
-        role = "developer" if endpoint.developer_role else "system"
+class _ChatRows:
+    """Rows as chat messages; see ``RowsFormat``."""
+
+    def __init__(self, request: ModelRequest, endpoint: Endpoint) -> None:
+        self._request = request
+        self._endpoint = endpoint
+        self._marked = endpoint.routed and "claude" in request.model.lower()
+        self.final_to = len(request.messages)
+
+    def head(self) -> list[dict[str, Any]]:
+        system = [tier for tier in self._request.system if tier]
+        if not system:
+            return []
         content: Any = "\n\n".join(system)
-        if marked:
+        if self._marked:
             content = [{"type": "text", "text": tier, "cache_control": _MARKER} for tier in system[:1]]
             if len(system) > 1:
                 content.append({"type": "text", "text": "\n\n".join(system[1:]), "cache_control": _MARKER})
-        messages.append({"role": role, "content": content})
-    tool_images: list[ImagePart] = []
-    for row in request.messages:
-        if row.role != "tool" and tool_images:
+        return [{"role": "developer" if self._endpoint.developer_role else "system", "content": content}]
+
+    def encode(self, rows: Sequence[Row], first: int) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = []
+        tool_images: list[ImagePart] = []
+        for row in rows:
+            if row.role != "tool" and tool_images:
+                messages.append(_shown_images(tool_images))
+                tool_images = []
+            messages.append(_message(row, self._request, self._endpoint))
+            if row.role == "tool" and type(wire_content(row)) is not str:
+                tool_images += [part for part in parts_of(wire_content(row)) if isinstance(part, ImagePart)]
+        if tool_images:
             messages.append(_shown_images(tool_images))
-            tool_images = []
-        messages.append(_message(row, request, endpoint))
-        if row.role == "tool" and type(wire_content(row)) is not str:
-            tool_images += [part for part in parts_of(wire_content(row)) if isinstance(part, ImagePart)]
-    if tool_images:
-        messages.append(_shown_images(tool_images))
-    if marked:
-        _mark(messages)
-    return messages
+        return messages
+
+    def begins(self, before: Row, row: Row) -> bool:
+        return row.role != "tool"
+
+    def finish(self, messages: list[dict[str, Any]], *, newest: bool) -> None:
+        if self._marked:
+            _mark(messages, newest=newest)
 
 
 def _message(row: Row, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
@@ -179,13 +195,13 @@ def _shown_images(images: Sequence[ImagePart]) -> dict[str, Any]:
     }
 
 
-def _mark(messages: list[dict[str, Any]]) -> None:
+def _mark(messages: list[dict[str, Any]], *, newest: bool) -> None:
     """Every content becomes a list, marked or not, so that a moving marker does not change the bytes around it."""
     for message in messages:
         if isinstance(message["content"], str) and message["content"]:
             message["content"] = [{"type": "text", "text": message["content"]}]
     said = [m for m in messages if m["role"] not in ("system", "developer") and isinstance(m["content"], list)]
-    for message in said[-2:]:
+    for message in said[-2:] if newest else ():
         message["content"][-1]["cache_control"] = _MARKER
 
 

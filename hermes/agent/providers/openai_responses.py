@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hermes.agent.model_catalog import fit_effort, model_facts
 from hermes.agent.ports import DeltaKind, DeltaSink, ModelFinished, ModelRequest, ToolSpec
+from hermes.agent.providers.encoded_rows import conversation
 from hermes.agent.providers.wire_format import (
     SETTLED,
     Endpoint,
@@ -70,7 +71,7 @@ class ResponsesFormat:
             body["tools"] = tools
             if request.tool_choice != "auto":
                 body["tool_choice"] = request.tool_choice
-        body["input"] = _input(request, endpoint)
+        body["input"] = conversation(request, (endpoint, request.model), _ResponsesRows(request, endpoint))
         return body
 
     def parser(self, request: ModelRequest, endpoint: Endpoint, on_delta: DeltaSink) -> StreamParser:
@@ -92,21 +93,36 @@ def _cache_key(request: ModelRequest, instructions: str, tools: list[dict[str, A
     return hashlib.sha256(seed).hexdigest()[:32]
 
 
-def _input(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]:
-    issuer = endpoint.issuer(request.model)
-    items: list[dict[str, Any]] = []
-    call_ids: dict[str, str] = {}
-    for row in request.messages:
-        content = wire_content(row)
-        if row.role == "assistant":
-            items += _assistant_items(row, issuer, call_ids)
-        elif row.role == "tool":
-            call_id = call_ids.get(row.tool_call_id or "", _wire_id(row.tool_call_id or ""))
-            output: Any = _parts(row) if has_images(content) else content_text(content)
-            items.append({"type": "function_call_output", "call_id": call_id, "output": output})
-        else:
-            items.append({"role": "user", "content": _parts(row)})
-    return items
+class _ResponsesRows:
+    """Rows as input items; see ``RowsFormat``."""
+
+    def __init__(self, request: ModelRequest, endpoint: Endpoint) -> None:
+        self._issuer = endpoint.issuer(request.model)
+        self.final_to = len(request.messages)
+
+    def head(self) -> list[dict[str, Any]]:
+        return []
+
+    def encode(self, rows: Sequence[Row], first: int) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = []
+        call_ids: dict[str, str] = {}
+        for row in rows:
+            content = wire_content(row)
+            if row.role == "assistant":
+                items += _assistant_items(row, self._issuer, call_ids)
+            elif row.role == "tool":
+                call_id = call_ids.get(row.tool_call_id or "", _wire_id(row.tool_call_id or ""))
+                output: Any = _parts(row) if has_images(content) else content_text(content)
+                items.append({"type": "function_call_output", "call_id": call_id, "output": output})
+            else:
+                items.append({"role": "user", "content": _parts(row)})
+        return items
+
+    def begins(self, before: Row, row: Row) -> bool:
+        return row.role != "tool"
+
+    def finish(self, messages: list[dict[str, Any]], *, newest: bool) -> None:
+        """Nothing is marked."""
 
 
 def _assistant_items(row: Row, issuer: str, call_ids: dict[str, str]) -> list[dict[str, Any]]:

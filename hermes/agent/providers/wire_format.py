@@ -138,12 +138,51 @@ class ErrorContext:
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenList:
+    """A list that is JSON already: elements with their commas, the first ``size`` bytes of ``front``, and the rest.
+
+    A conversation may be megabytes long, so it is copied once only, where the body is put together.
+    """
+
+    head: bytes
+    front: bytearray
+    size: int
+    tail: bytes
+    """Ends the list."""
+
+    def inside(self, before: bytes, after: bytes) -> bytes:
+        with memoryview(self.front) as front, front[: self.size] as known:
+            return b"".join((before, b"[", self.head, known, self.tail, after))
+
+
 def dump_body(body: Mapping[str, Any]) -> bytes:
-    """Always the same bytes for the same request. Lone surrogates, which JSON cannot hold, are replaced."""
+    """Always the same bytes for the same request. Lone surrogates, which JSON cannot hold, are replaced.
+
+    A ``WrittenList`` may stand in it as the last value.
+    """
+    last = list(body)[-1] if body else ""
+    written = body.get(last)
+    if isinstance(written, WrittenList):
+        others = _dump({name: value for name, value in body.items() if name != last})
+        comma = b"," if len(body) > 1 else b""
+        return written.inside(others[:-1] + comma + orjson.dumps(last) + b":", b"}")
+    return _dump(body)
+
+
+def _dump(body: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(body, default=_plain)
     except TypeError:
         return orjson.dumps(_clean(body), default=_plain)
+
+
+def dump_list(messages: Sequence[Mapping[str, Any]]) -> bytes:
+    """The same for a part of a body."""
+    try:
+        return orjson.dumps(messages, default=_plain)
+    except TypeError:
+        return orjson.dumps(_clean(messages), default=_plain)
 
 
 def _plain(value: object) -> object:
