@@ -61,7 +61,7 @@ binary: $(VENV)/.for-binary
 
 # The built files are committed, so nobody needs Node who does not change the console.
 console:
-	cd hermes/console/src && npm ci --no-audit --no-fund && npm run build
+	cd hermes/console/src && npm install --no-save --no-audit --no-fund && npm run build
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

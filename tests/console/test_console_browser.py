@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -369,6 +370,93 @@ async def test_two_pages_show_the_same_session(tmp_path: Path) -> None:
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(partial(second.__exit__, None, None, None))
+
+
+PASTE = """
+const file = new File([Uint8Array.from(atob(arguments[1]), (c) => c.charCodeAt(0))], arguments[0], {type: arguments[2]});
+const data = new DataTransfer();
+data.items.add(file);
+const box = document.getElementById("composer");
+const target = arguments[3] === "paste" ? box : document.querySelector(".chat");
+const given = {bubbles: true, cancelable: true};
+target.dispatchEvent(
+  arguments[3] === "paste" ? new ClipboardEvent("paste", {...given, clipboardData: data})
+                           : new DragEvent("drop", {...given, dataTransfer: data}));
+"""
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+async def test_pictures_and_files_are_picked_pasted_and_dropped_and_go_with_the_message(tmp_path: Path) -> None:
+    picture = tmp_path / "dot.png"
+    picture.write_bytes(base64.b64decode(PIXEL))
+
+    def scene(page: Page) -> None:
+        page.find("[aria-label='Attach pictures or files']")
+        page.driver.find_element("css selector", "#files").send_keys(str(picture))
+        page.find(".attachments", "dot.png")
+        notes = base64.b64encode(b"remember the milk").decode()
+        page.driver.execute_script(PASTE, "pasted.png", PIXEL, "image/png", "paste")
+        page.find(".attachments", "pasted.png")
+        page.driver.execute_script(PASTE, "notes.txt", notes, "text/plain", "drop")
+        page.find(".attachments", "notes.txt")
+        page.click("[aria-label='Take pasted.png away']")
+        page.gone(".attachments", "pasted.png")
+        page.say("hello, look at this")
+        page.find(".answer", "Good day")
+        page.idle()
+        page.gone(".attachments")
+        for _ in range(2):
+            assert page.find(".bubble").text.startswith("hello, look at this\n\n@file:")
+            (image,) = page.driver.find_elements("css selector", ".prompt .attached")
+            assert str(image.get_attribute("src")).startswith("data:image/png;base64,")
+            # The second time from the store.
+            page.driver.refresh()
+            page.find(".answer", "Good day")
+        page.driver.find_element("css selector", "#files").send_keys(str(picture))
+        page.find(".attachments", "dot.png")
+        page.click("button[aria-label='Send']")
+        # A picture alone is a message, too.
+        page.find(".prompt:not(:first-child) .attached")
+        page.find(".notice", "the model gave no answer")
+        page.idle()
+
+    async with console(tmp_path) as ready:
+        await ready.act(scene)
+        (kept,) = [path for path in ready.home.rglob("notes.txt")]
+        assert kept.read_bytes() == b"remember the milk"
+
+
+async def test_a_picture_during_a_turn_waits_for_a_turn_of_its_own_and_a_refused_one_comes_back(tmp_path: Path) -> None:
+    picture = tmp_path / "dot.png"
+    picture.write_bytes(base64.b64decode(PIXEL))
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"this is no picture")
+
+    def scene(page: Page) -> None:
+        page.say("Do two things")
+        page.find(".tool.running .output", "test 1 passed")
+        page.driver.find_element("css selector", "#files").send_keys(str(picture))
+        page.find(".attachments", "dot.png")
+        page.find(".hint", "a turn of their own")
+        page.say("hello with a picture")
+        page.find(".queued", "hello with a picture")
+        page.click(".tool.running .stop-one")
+        page.find(".prompt .attached")
+        page.find(".answer", "Good day")
+        page.idle()
+        page.driver.find_element("css selector", "#files").send_keys(str(broken))
+        page.find(".attachments", "broken.png")
+        page.say("hello again")
+        page.find("[role=alert]")
+        page.find(".attachments", "broken.png")
+        assert page.find("#composer").get_attribute("value") == "hello again"
+        page.click("[aria-label='Take broken.png away']")
+        page.press(Keys.ENTER)
+        page.find(".bubble", "hello again")
+        page.idle()
+
+    async with console(tmp_path) as ready:
+        await ready.act(scene)
 
 
 async def test_it_is_accessible_in_light_and_dark_and_on_a_phone(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 // What a person can do. Each is one or a few calls; what follows from them comes back as events.
+import { upload, type Attachment } from "./attachments";
 import { RpcError } from "./connection";
 import * as model from "./conversation";
 import type { UserItem } from "./conversation";
@@ -70,15 +71,26 @@ export async function deleteSession(key: string): Promise<void> {
 
 // --- saying something -----------------------------------------------------------------------------------------------
 
-/** Send what is in the box: a command, a new turn, or into the running one. */
+/** Send what is in the box: a command, a new turn, or into the running one. Pictures and files make a turn of their own. */
 export async function send(mode: "steer" | "queue" = "steer"): Promise<void> {
   const text = store.draft.value.trim();
-  if (!text || store.conversation.value === null) return;
+  const given = store.attachments.value;
+  if ((!text && given.length === 0) || store.conversation.value === null) return;
   store.draft.value = "";
-  if (isCommand(text)) await runCommand(text);
-  else if (!store.running.value) await submit(text);
-  else if (mode === "queue") await queue(text);
+  if (given.length === 0 && isCommand(text)) {
+    await runCommand(text);
+    return;
+  }
+  store.attachments.value = [];
+  if (!store.running.value) await submit(text, given);
+  else if (mode === "queue" || given.length > 0) await queue(text, given);
   else await steer(text);
+}
+
+/** What was not sent goes back to where it was written. */
+function takeBack(text: string, given: Attachment[]): void {
+  if (!store.draft.value) store.draft.value = text;
+  if (store.attachments.value.length === 0) store.attachments.value = given;
 }
 
 function isCommand(text: string): boolean {
@@ -86,11 +98,21 @@ function isCommand(text: string): boolean {
   return name !== undefined && (name in HERE || store.commands.value.some(([known]) => known === `/${name}`));
 }
 
-async function submit(text: string): Promise<void> {
+async function submit(written: string, given: Attachment[] = []): Promise<void> {
   const open = store.conversation.value;
   if (open === null) return;
-  const dropUndo = open.items.filter((item) => !(item.kind === "notice" && item.action));
-  store.conversation.value = model.add({ ...open, items: dropUndo }, { kind: "user", text, images: [] });
+  let text = written;
+  try {
+    text = await upload(open.id, written, given);
+  } catch (error) {
+    takeBack(written, given);
+    report(error);
+    return;
+  }
+  const before = store.conversation.value;
+  if (before?.id !== open.id) return;
+  const dropUndo = before.items.filter((item) => !(item.kind === "notice" && item.action));
+  store.conversation.value = model.add({ ...before, items: dropUndo }, { kind: "user", text, images: pictures(given) });
   expectTurn();
   try {
     const result = await call("prompt.submit", { session_id: open.id, text, client_message_id: crypto.randomUUID?.() });
@@ -103,20 +125,25 @@ async function submit(text: string): Promise<void> {
     const now = store.conversation.value;
     const last = now?.items.at(-1);
     if (now && last?.kind === "user" && last.text === text) store.conversation.value = { ...now, items: now.items.slice(0, -1) };
-    if (!store.draft.value) store.draft.value = text;
+    takeBack(written, given);
     report(error);
   }
 }
 
-async function queue(text: string): Promise<void> {
+function pictures(given: Attachment[]): string[] {
+  return given.filter((one) => one.isImage).map((one) => one.data);
+}
+
+async function queue(written: string, given: Attachment[] = []): Promise<void> {
   const open = store.conversation.value;
   if (open === null) return;
   try {
+    const text = await upload(open.id, written, given);
     const result = await call("prompt.submit", { session_id: open.id, text, queued: true });
     const now = store.conversation.value;
-    if (result.status === "queued" && now?.id === open.id) store.conversation.value = { ...now, queued: [...now.queued, text] };
+    if (result.status === "queued" && now?.id === open.id) store.conversation.value = { ...now, queued: [...now.queued, text || "(a picture)"] };
   } catch (error) {
-    if (!store.draft.value) store.draft.value = text;
+    takeBack(written, given);
     report(error);
   }
 }

@@ -231,6 +231,7 @@ function show(next: Conversation): void {
     store.rememberOpen(next.key);
     if (changed) {
       store.editing.value = null;
+      store.attachments.value = [];
       store.timeline.value = null;
       expectsTurn = false;
     }

@@ -1,5 +1,6 @@
 // What the page knows, as signals. Only `actions.ts` changes it; the views read it.
 import { computed, signal } from "@preact/signals";
+import type { Attachment } from "./attachments";
 import type { ConnectionState } from "./connection";
 import type { Conversation } from "./conversation";
 import type { Timeline } from "./timeline";
@@ -39,6 +40,7 @@ export const panel = signal<Panel>(null);
 export const sidebarOpen = signal(false);
 export const toasts = signal<Toast[]>([]);
 export const draft = signal("");
+export const attachments = signal<Attachment[]>([]);
 export const editing = signal<string | null>(null);
 /** What a screen reader is told, politely. */
 export const announcement = signal("");

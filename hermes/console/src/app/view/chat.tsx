@@ -1,4 +1,5 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { attach } from "../attachments";
 import * as store from "../store";
 import { Composer } from "./composer";
 import { ItemView } from "./items";
@@ -11,6 +12,7 @@ export function Chat() {
   const scroller = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   const [away, setAway] = useState(false);
+  const [over, setOver] = useState(false);
   useLayoutEffect(() => {
     const element = scroller.current;
     if (element && follows.current) element.scrollTop = element.scrollHeight;
@@ -32,7 +34,23 @@ export function Chat() {
     setAway(false);
   };
   return (
-    <main class="chat">
+    <main
+      class={`chat ${over ? "drop-here" : ""}`}
+      onDragOver={(event) => {
+        if (!event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={(event) => {
+        if (!event.currentTarget.contains(event.relatedTarget as Node | null)) setOver(false);
+      }}
+      onDrop={(event) => {
+        setOver(false);
+        if (!event.dataTransfer?.files.length) return;
+        event.preventDefault();
+        void attach(event.dataTransfer.files);
+      }}
+    >
       <div class="scroller" ref={scroller} onScroll={onScroll} tabIndex={0} role="region" aria-label="Conversation">
         <div class="column" aria-busy={store.running.value}>
           {open === null || store.loading.value ? <p class="muted centred">Loading…</p> : null}

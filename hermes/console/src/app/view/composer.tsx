@@ -1,6 +1,7 @@
 // Where one writes: send, steer, queue, stop, and the completion of commands.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { send, stop } from "../actions";
+import { attach, detach } from "../attachments";
 import * as store from "../store";
 import { Icon } from "./icons";
 import { IconButton } from "./parts";
@@ -22,6 +23,8 @@ export function Composer() {
   const [dismissed, setDismissed] = useState("");
   const text = store.draft.value;
   const running = store.running.value;
+  const given = store.attachments.value;
+  const empty = !text.trim() && given.length === 0;
   const offered = dismissed === text ? [] : suggestions(text);
   useLayoutEffect(() => {
     const element = area.current;
@@ -46,6 +49,7 @@ export function Composer() {
   return (
     <div class="composer-zone">
       {offered.length > 0 && <Suggestions offered={offered} chosen={chosen} take={take} />}
+      {given.length > 0 && <Attached />}
       <form
         class="composer"
         onSubmit={(event) => {
@@ -53,6 +57,7 @@ export function Composer() {
           void send("steer");
         }}
       >
+        <FilePicker />
         <textarea
           id="composer"
           ref={area}
@@ -68,33 +73,86 @@ export function Composer() {
           aria-activedescendant={offered.length > 0 ? `suggestion-${chosen}` : undefined}
           onInput={(event) => (store.draft.value = event.currentTarget.value)}
           onKeyDown={onKeyDown}
+          onPaste={(event) => {
+            const files = event.clipboardData?.files;
+            if (!files?.length) return;
+            event.preventDefault();
+            void attach(files);
+          }}
         />
         <div class="composer-buttons">
-          {running && text.trim() && (
+          {running && !empty && (
             <button type="button" onClick={() => void send("queue")} title="Runs as a turn of its own when this one has ended">
               Queue
             </button>
           )}
           {running && <StopButton />}
           {running ? (
+            given.length === 0 &&
             text.trim() && (
               <button type="submit" class="primary" title="The model reads it after the next tool">
                 Steer
               </button>
             )
           ) : (
-            <button type="submit" class="primary round" aria-label="Send" title="Send" disabled={!text.trim()}>
+            <button type="submit" class="primary round" aria-label="Send" title="Send" disabled={empty}>
               <Icon name="send" />
             </button>
           )}
         </div>
       </form>
       <p id="composer-hint" class="hint">
-        {running
+        {running && given.length > 0
+          ? "Enter queues: pictures and files make a turn of their own · Esc stops"
+          : running
           ? `Enter steers · ${isMac ? "⌥" : "Alt"}+Enter queues · Esc stops`
           : `Enter or ${isMac ? "⌘" : "Ctrl"}+Enter sends · Shift+Enter breaks the line · / for commands`}
       </p>
     </div>
+  );
+}
+
+function FilePicker() {
+  const input = useRef<HTMLInputElement>(null);
+  return (
+    <>
+      <input
+        ref={input}
+        type="file"
+        id="files"
+        multiple
+        hidden
+        aria-label="Pictures and files"
+        onChange={(event) => {
+          const files = [...(event.currentTarget.files ?? [])];
+          // The same file may be chosen again after it was taken away.
+          event.currentTarget.value = "";
+          void attach(files);
+          document.getElementById("composer")?.focus();
+        }}
+      />
+      <IconButton icon="clip" label="Attach pictures or files" onClick={() => input.current?.click()} />
+    </>
+  );
+}
+
+function takeAway(id: number): void {
+  detach(id);
+  // The button that had the focus is gone.
+  document.getElementById("composer")?.focus();
+}
+
+function Attached() {
+  return (
+    <ul class="attachments" aria-label="Goes with the message">
+      {store.attachments.value.map((one) => (
+        <li key={one.id}>
+          {one.isImage ? <img src={one.data} alt="" /> : <Icon name="clip" />}
+          <span class="attachment-name">{one.name}</span>
+          <IconButton icon="close" label={`Take ${one.name} away`} onClick={() => takeAway(one.id)} />
+        </li>
+      ))}
+    </ul>
   );
 }
 

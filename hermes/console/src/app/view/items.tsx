@@ -26,7 +26,7 @@ function Prompt({ item }: { item: UserItem }) {
   return (
     <article class={`prompt ${item.note ? "noted" : ""}`} aria-label={item.note ?? "You"}>
       {item.note && <span class="tag">{item.note}</span>}
-      <div class="bubble">{item.text}</div>
+      {item.text && <div class="bubble">{item.text}</div>}
       {item.images.map((url, index) => (
         <img key={index} src={url} alt="attached picture" class="attached" />
       ))}
