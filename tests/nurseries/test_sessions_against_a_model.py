@@ -33,7 +33,7 @@ from hermes.errors import (
     StaleRewindTarget,
 )
 from hermes.messages import Prompt, RewindIntent, Row
-from hermes.nurseries import session_history
+from hermes.nurseries import session_history, session_options
 from hermes.nurseries.session import Session
 from hermes.nurseries.turn_slot import Accepted
 from hermes.outcomes import CancelReason, Cause
@@ -104,6 +104,9 @@ class SessionsMachine(RuleBasedStateMachine):
 
     def stored(self, story: Story) -> tuple[Row, ...]:
         return self.world.do(self.store.load_rows, story.key).value()
+
+    def transcript(self, key: str) -> tuple[Row, ...]:
+        return self.world.do(self.store.load_transcript, key).value()
 
     def begin_submit(self, session: Session, text: str, rewind: RewindIntent | None = None) -> Doing[Accepted]:
         async def submit() -> Accepted:
@@ -185,7 +188,7 @@ class SessionsMachine(RuleBasedStateMachine):
     # --- rewinds ---
 
     @precondition(lambda self: any(prompts(story.known) for story in self.idle()))
-    @rule(number=NUMBERS, pick=NUMBERS, how=st.sampled_from(["row", "both", "ordinal"]), kind=KINDS)
+    @rule(number=NUMBERS, pick=NUMBERS, how=st.sampled_from(["row", "both", "context", "ordinal"]), kind=KINDS)
     def rewind(self, number: int, pick: int, how: str, kind: str) -> None:
         story = self.one_idle(number)
         if prompts(story.known):
@@ -195,16 +198,16 @@ class SessionsMachine(RuleBasedStateMachine):
         text = self.text(kind)
         intent, index = self.target(story, pick, how)
         accepted = self.submit(self.live(story), text, intent).value()
-        assert accepted.survivors == tuple(row.row_id for row in prompts(story.known[:index]))
+        assert accepted.survivors == story.survivors(story.known[index])
         assert accepted.user_row_id is not None
         story.cut(index, text, own_id=accepted.user_row_id)
 
     def target(self, story: Story, pick: int, how: str) -> tuple[RewindIntent, int]:
         targets = prompts(story.known)
-        ordinal = pick % len(targets)
-        target = targets[ordinal]
-        if any(row.compacted_summary for row in story.known):
-            how = "row"  # what an ordinal counts then is told in tests of its own
+        target = targets[pick % len(targets)]
+        ordinal = prompts(story.whole).index(target)
+        if how == "context":
+            ordinal = targets.index(target)
         intent = RewindIntent(
             row_id=target.row_id if how != "ordinal" else None,
             ordinal=ordinal if how != "row" else None,
@@ -238,7 +241,9 @@ class SessionsMachine(RuleBasedStateMachine):
     @rule(
         number=NUMBERS,
         pick=NUMBERS,
-        how=st.sampled_from(["dropped", "unknown", "foreign", "answer", "far", "negative", "both", "empty"]),
+        how=st.sampled_from(
+            ["dropped", "unknown", "foreign", "answer", "far", "negative", "both", "empty", "summary", "summarized"]
+        ),
     )
     def rewind_to_a_wrong_target(self, number: int, pick: int, how: str) -> None:
         """Refused, and nothing has changed."""
@@ -274,6 +279,12 @@ class SessionsMachine(RuleBasedStateMachine):
             row_id = some([row.row_id for other in self.stories if other is not story for row in prompts(other.known)])
         elif how == "answer":
             row_id = some([row.row_id for row in story.known if row.role != "user"])
+        elif how == "summary":
+            row_id = some([row.row_id for row in story.known if row.compacted_summary])
+        elif how == "summarized":
+            shown = prompts(story.whole)
+            ordinal = some([index for index, row in enumerate(shown) if row.compacted])
+            return None if ordinal is None else (RewindIntent(ordinal=ordinal, confirm_empty=True), StaleRewindTarget)
         elif how == "far":
             return RewindIntent(ordinal=10**6, confirm_empty=True), StaleRewindTarget
         elif how == "negative":
@@ -295,12 +306,16 @@ class SessionsMachine(RuleBasedStateMachine):
         doing = self.world.do(session_history.undo, self.live(story))
         if story.running is not None:
             assert isinstance(doing.error(), SessionBusy)
-        elif not prompts(story.known):
+        elif not self.undone_next(story):
             assert isinstance(doing.error(), NothingToUndo)
         else:
-            target = prompts(story.known)[-1]
+            target = self.undone_next(story)[0]
             assert doing.value().text == target.text
             story.cut(story.known.index(target), None, own_id=self.highest_ever(story))
+
+    def undone_next(self, story: Story) -> list[Row]:
+        """The last prompt that is shown, unless a summary stands for it."""
+        return [row for row in prompts(story.whole)[-1:] if not row.compacted]
 
     def highest_ever(self, story: Story) -> int:
         return max([row.row_id or 0 for row in story.known] + list(story.dropped))
@@ -338,27 +353,34 @@ class SessionsMachine(RuleBasedStateMachine):
         assert kept == [row for row in story.known if row in kept]
         assert rows[-1] == story.known[-1]
         assert prompts(rows)[-1] == prompts(story.known)[-1]
-        story.dropped |= {row.row_id for row in story.known if row not in kept and row.row_id is not None}
-        story.known = rows
-        story.cuts.clear()
+        story.summarized(rows)
+
+    @rule(number=NUMBERS)
+    def put_away(self, number: int) -> None:
+        """The whole history goes: nothing is shown, nothing can be named, nothing comes back."""
+        story = self.story(number)
+        doing = self.world.do(session_options.empty, self.live(story))
+        if story.running is not None:
+            assert isinstance(doing.error(), SessionBusy)
+            return
+        assert doing.value() == len(story.known)
+        story.put_away()
 
     @precondition(lambda self: len(self.stories) < 4)
-    @rule(number=NUMBERS)
-    def branch(self, number: int) -> None:
+    @rule(number=NUMBERS, count=st.integers(0, 30))
+    def branch(self, number: int, count: int) -> None:
         story = self.story(number)
         if story.running is not None:
             return
-        doing = self.world.do(session_history.branch, self.life.tree.registry, self.live(story))
+        doing = self.world.do(_branch, self.life.tree.registry, self.live(story), count)
         if not story.known:
             assert isinstance(doing.error(), NothingToBranch)
             return
         made = self.life.adopt(doing.value())
-        self.stories.append(self.branch_story(story, made.key, tuple(made.rows)))
-
-    def branch_story(self, parent: Story, key: str, rows: tuple[Row, ...]) -> Story:
-        assert [_without_id(row) for row in rows] == [_without_id(row) for row in parent.known]
-        assert not {row.row_id for row in rows} & {row.row_id for row in parent.known}
-        return Story(key, rows, has_turned=True)
+        whole = self.transcript(made.key)
+        assert [_without_id(row) for row in whole] == [_without_id(row) for row in story.branched(count)]
+        assert not {row.row_id for row in whole} & {row.row_id for row in story.whole}
+        self.stories.append(Story(made.key, whole, repairs=(), has_turned=True))
 
     # --- ends and beginnings ---
 
@@ -468,7 +490,7 @@ class SessionsMachine(RuleBasedStateMachine):
             if what == "compress":
                 self.take_summary(story, rows)
             elif what == "undo":
-                target = prompts(story.known)[-1]
+                target = self.undone_next(story)[0]
                 story.cut(story.known.index(target), None, own_id=self.highest_ever(story))
             else:
                 assert not story.undo_refused()
@@ -518,10 +540,14 @@ class SessionsMachine(RuleBasedStateMachine):
             return
         rows = self.stored(story)
         story.check(rows)
+        whole = self.transcript(story.key)
+        assert whole[: len(story.whole)] == story.whole, "what is shown has changed"
+        assert tuple(row for row in whole if not row.compacted) == rows
         session = self.life.tree.registry.by_key(story.key)
         if session is None:
             return
         assert tuple(session.rows) == rows, "memory and store differ"
+        assert self.world.do(session_history.transcript, session).value() == whole
         assert session.running == (story.running is not None), [row.text[:200] for row in rows[-3:]]
         assert [one.prompt.text for one in session.slot.queued] == story.queue
         told = self.life.told[session.runtime_id]
@@ -543,6 +569,10 @@ def _is_lost(event: Any, told: list[Any]) -> bool:
 
 async def _interrupt(session: Session) -> Any:
     return await session.interrupt_nowait(STOP).wait_settled(0.9)
+
+
+async def _branch(registry: Any, session: Session, count: int) -> Session:
+    return await session_history.branch(registry, session, count=count)
 
 
 async def _records(store: Any, key: str) -> Any:

@@ -1,9 +1,12 @@
-"""What a session's transcript should be, in plain Python: known rows, the turns since, the cuts that can be undone."""
+"""What a session's transcript should be, in plain Python: known rows, the turns since, the cuts that can be undone.
+
+The transcript is what a person sees; the rows in it that a summary stands for are no part of the context any more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hermes.messages import Row
 
@@ -33,6 +36,17 @@ def prompts(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if is_prompt(row)]
 
 
+def messages(rows: Sequence[Row]) -> list[Row]:
+    """What hosts show of them, one message each."""
+    return [
+        row
+        for row in rows
+        if row.display_kind != "hidden"
+        and not row.compacted_summary
+        and (row.role != "assistant" or row.text.strip() or row.reasoning)
+    ]
+
+
 def repair_roles(rows: Sequence[Row]) -> tuple[str, ...]:
     """What the next prompt appends first when a crash has left the last turn open."""
     if not rows or (rows[-1].role == "assistant" and not rows[-1].tool_calls):
@@ -51,19 +65,30 @@ def repair_roles(rows: Sequence[Row]) -> tuple[str, ...]:
 
 @dataclass
 class Story:
-    """One session. ``known`` are rows that were seen and must never change; ``new`` the texts of the turns since."""
+    """One session. ``whole`` is the transcript that was seen and must never change; ``new`` the texts of the turns
+    since."""
 
     key: str
-    known: tuple[Row, ...] = ()
+    whole: tuple[Row, ...] = ()
     repairs: tuple[str, ...] = ()
     new: list[str] = field(default_factory=list)
     running: str | None = None
     queue: list[str] = field(default_factory=list)
     cuts: list[tuple[tuple[Row, ...], int]] = field(default_factory=list)
-    """The rows before each cut that may still be undone, and the highest row id that belongs to the cut."""
+    """The transcript before each cut that may still be undone, and the highest row id that belongs to the cut."""
     dropped: set[int] = field(default_factory=set)
     lost_question: bool = False
     has_turned: bool = False
+
+    @property
+    def known(self) -> tuple[Row, ...]:
+        """The context: what no summary stands for."""
+        return tuple(row for row in self.whole if not row.compacted)
+
+    def survivors(self, before: Row) -> tuple[int | None, ...]:
+        """An entry for each prompt that is shown before this row; None for those that no rewind can name."""
+        shown = prompts(self.whole[: self.whole.index(before)])
+        return tuple(None if row.compacted else row.row_id for row in shown)
 
     # --- what happens to it ---
 
@@ -108,9 +133,10 @@ class Story:
     def cut(self, index: int, text: str | None, *, own_id: int) -> None:
         """The rows from ``index`` on are archived, and the prompt that came with the cut is there."""
         before = self.known
-        self.cuts.append((before, own_id))
+        place = self.whole.index(before[index])
+        self.cuts.append((self.whole, own_id))
         self.dropped |= {row.row_id for row in before[index:] if row.row_id is not None}
-        self.known = before[:index]
+        self.whole = self.whole[:place]
         # An undo inside a turn, or right behind a summary, closes what remains.
         is_open = text is None and index > 0 and before[index - 1].role != "assistant"
         self.repairs = ("assistant",) if is_open else ()
@@ -129,15 +155,51 @@ class Story:
 
     def cut_undone(self) -> None:
         before, _own_id = self.cuts.pop()
-        back = {row.row_id for row in before}
+        back = {row.row_id for row in before if not row.compacted}
         self.dropped |= {row.row_id for row in self.known if row.row_id is not None and row.row_id not in back}
         self.dropped -= {row_id for row_id in back if row_id is not None}
-        self.known = before
+        self.whole = before
+
+    def summarized(self, rows: tuple[Row, ...]) -> None:
+        """A summary has taken the place of some rows; they are still shown, a former summary is not."""
+        fresh = {rows[index + 1].row_id: row for index, row in enumerate(rows[:-1]) if row not in self.known}
+        whole: list[Row] = []
+        for row in self.whole:
+            if row.row_id in fresh:
+                whole.append(fresh[row.row_id])
+            if row.compacted or row in rows:
+                whole.append(row)
+            elif not row.compacted_summary:
+                whole.append(replace(row, compacted=True))
+        self.dropped |= {row.row_id for row in self.known if row not in rows and row.row_id is not None}
+        self.whole = tuple(whole)
+        self.cuts.clear()
+
+    def put_away(self) -> None:
+        """The history was emptied; that can not be undone."""
+        if self.known:
+            self.dropped |= {row.row_id for row in self.known if row.row_id is not None}
+            self.whole, self.repairs = (), ()
+            self.cuts.clear()
+
+    def branched(self, count: int) -> tuple[Row, ...]:
+        """The transcript of a branch that takes the first so many messages, with the results of the last one."""
+        shown = messages(self.whole)
+        if not 0 < count < len(shown):
+            return self.whole
+        end = self.whole.index(shown[count - 1]) + 1
+        while end < len(self.whole) and self.whole[end].role == "tool":
+            end += 1
+        part = self.whole[:end]
+        if any(row.compacted_summary for row in part):
+            return part
+        return tuple(replace(row, compacted=False) for row in part)
 
     def crashed(self, rows: tuple[Row, ...]) -> None:
         """The server has died; what is stored is known now, what waited is gone."""
         self.lost_question |= self.running is not None and kind_of(self.running) == "ask"
-        self.known, self.new, self.repairs, self.running = rows, [], (), None
+        self.whole += rows[len(self.known) :]
+        self.new, self.repairs, self.running = [], (), None
         self.queue.clear()
 
     # --- what must be stored ---
@@ -161,4 +223,5 @@ class Story:
         assert None not in ids and len(set(ids)) == len(ids)
         assert not {row.row_id for row in rows} & self.dropped, "a dropped row is back"
         if self.running is None and not cut_short:
-            self.known, self.new, self.repairs = rows, [], ()
+            self.whole += added
+            self.new, self.repairs = [], ()
