@@ -373,7 +373,8 @@ async def test_two_pages_show_the_same_session(tmp_path: Path) -> None:
 
 
 PASTE = """
-const file = new File([Uint8Array.from(atob(arguments[1]), (c) => c.charCodeAt(0))], arguments[0], {type: arguments[2]});
+const bytes = Uint8Array.from(atob(arguments[1]), (c) => c.charCodeAt(0));
+const file = new File([bytes], arguments[0], {type: arguments[2]});
 const data = new DataTransfer();
 data.items.add(file);
 const box = document.getElementById("composer");
@@ -422,7 +423,7 @@ async def test_pictures_and_files_are_picked_pasted_and_dropped_and_go_with_the_
 
     async with console(tmp_path) as ready:
         await ready.act(scene)
-        (kept,) = [path for path in ready.home.rglob("notes.txt")]
+        (kept,) = ready.home.rglob("notes.txt")
         assert kept.read_bytes() == b"remember the milk"
 
 
