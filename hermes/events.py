@@ -95,10 +95,11 @@ class ReasoningAvailable:
 
 @dataclass(frozen=True, slots=True)
 class ToolGenerating:
-    """The model has begun to write a call of this tool."""
+    """The model has begun to write a call of this tool. ``repeats``: of the same tool as the one before."""
 
     turn_id: str
     name: str
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ class InterimText:
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:
-    """A tool call begins. ``context`` is a short human summary, ``args`` are redacted."""
+    """A tool call begins. ``context`` is a short human summary, ``args`` are redacted, ``repeats``: the call before was
+    one of the same tool."""
 
     turn_id: str
     call_id: str
@@ -121,6 +123,7 @@ class ToolStarted:
     args: Mapping[str, Any]
     context: str
     node_id: str = ""
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ class ToolEnded:
     args: Mapping[str, Any]
     result: ToolResult
     duration_s: float
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,9 @@ from hermes.nurseries.process_spec import (
     ProcessEnd,
     ProcessKind,
     ProcessSpec,
-    TerminalSize,
     exit_status,
 )
 from hermes.nurseries.processes import DRAIN, Clearance, ProcessSupervisor, Streams, feed
-from hermes.nurseries.pty_process import resize
 
 _END_OF_INPUT = b"\x04"
 _QUICKEST_LOOK = 0.01
@@ -149,11 +147,6 @@ class BackgroundProcess:
             else:
                 with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                     await self._streams.stdin.send_all(_END_OF_INPUT)
-
-    def resize(self, size: TerminalSize) -> None:
-        """Change the size of its terminal; without one, or after its end, nothing happens."""
-        if self.spec.terminal is not None and self._streams.stdout is not None and not self._gone.is_set():
-            resize(self._streams.stdout, size)
 
     async def _attend(self, entry: Entry, pump: OutputPump) -> None:
         assert entry.process is not None

@@ -55,6 +55,8 @@ class Entry:
         self.start = 0
         self.ending = False
         self.stop: Callable[[], None] | None = None
+        self.terminal: trio.lowlevel.FdStream | None = None
+        """Our end of its pseudo-terminal, while it is open."""
         self.gone = trio.Event()
 
     @property

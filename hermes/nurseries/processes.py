@@ -32,11 +32,12 @@ from hermes.nurseries.process_spec import (
     ProcessKind,
     ProcessSpec,
     Stdin,
+    TerminalSize,
     exit_status,
     spawn_failure,
 )
 from hermes.nurseries.process_tree import TAG_VARIABLE, OwnerTag, ProcessStat
-from hermes.nurseries.pty_process import open_terminal, under_terminal
+from hermes.nurseries.pty_process import open_terminal, resize, under_terminal
 from hermes.records import dataclass
 
 logger = logging.getLogger(__name__)
@@ -147,6 +148,12 @@ class ProcessSupervisor:
             for pid in self._roster.members(entry)
         )
 
+    def resize(self, session_id: str, size: TerminalSize) -> None:
+        """Change the size of every terminal of this session's commands; their programs are told."""
+        for entry in self._roster.entries():
+            if entry.spec.session_id == session_id and entry.terminal is not None and entry.process is not None:
+                resize(entry.terminal, size)
+
     async def stop_background(self, *, session_id: str | None = None, turn_id: str | None = None) -> int:
         """End the background processes of a session or a turn (of all, without either). Returns how many.
 
@@ -183,7 +190,7 @@ class ProcessSupervisor:
             if spec.terminal is not None:
                 argv = under_terminal(argv)
                 terminal = open_terminal(spec.terminal)
-                streams.stdin = streams.stdout = terminal.stream
+                streams.stdin = streams.stdout = entry.terminal = terminal.stream
                 stdin = stdout = child_end = terminal.child_end
             elif spec.stdin is Stdin.NULL:
                 stdin = subprocess.DEVNULL
@@ -236,6 +243,7 @@ class ProcessSupervisor:
                 pump.release()
             return clearance
         finally:
+            entry.terminal = None
             streams.close()
 
     def release(self, entry: Entry) -> None:

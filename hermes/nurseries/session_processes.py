@@ -151,6 +151,7 @@ class SessionProcesses:
         self._supervisor = supervisor
         self._ids = ids
         self._kept: dict[str, Kept] = {}
+        self._size: TerminalSize | None = None
 
     def for_turn(self, turn_id: str) -> TurnProcesses:
         return TurnProcesses(self, turn_id)
@@ -263,9 +264,9 @@ class SessionProcesses:
         await kept.process.close_stdin()
 
     def resize(self, columns: int, rows: int) -> None:
-        """A terminal client changed its size: every pty of the session follows."""
-        for _, process in self.running():
-            process.resize(TerminalSize(rows=rows, columns=columns))
+        """A terminal client changed its size: every pty of the session follows, later ones begin with it."""
+        self._size = TerminalSize(rows=rows, columns=columns)
+        self._supervisor.resize(self._owner.key, self._size)
 
     async def stop_turn(self, turn_id: str) -> int:
         """End the background processes that this turn started."""
@@ -299,7 +300,7 @@ class SessionProcesses:
             turn_id=turn_id,
             node_id=node_id,
             stdin=stdin,
-            terminal=TerminalSize(request.rows, request.columns) if request.pty else None,
+            terminal=(self._size or TerminalSize(request.rows, request.columns)) if request.pty else None,
             timeout=request.timeout,
             kill_grace=request.kill_grace,
         )

@@ -47,6 +47,7 @@ from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.settlement import Settlement
 from hermes.nurseries.tool_batch import ToolBatch
 from hermes.nurseries.tool_context import CallContext
+from hermes.nurseries.tool_runs import ToolEvent, ToolRuns
 from hermes.nurseries.turn_slot import Accepted, Submission
 from hermes.outcomes import TURN_TRANSITIONS, CancelReason, Cause, TurnPhase, TurnRecord, Usage
 
@@ -108,6 +109,7 @@ class Turn:
         """Whose request it is, for the log: its task may be started by the session's."""
         self._usage_before = session.usage
         self._steers: list[str] = []
+        self._tool_runs = ToolRuns()
         self.undelivered: list[str] = []
         """Accepted, and not read by the model when the turn took no more."""
         self._closing = False
@@ -286,6 +288,8 @@ class Turn:
             self._corrections.append((event.text, self._shown_length))
         elif type(event) is UsageUpdated:
             event = replace(event, session_usage=self._usage_before.plus(event.usage))
+        elif isinstance(event, ToolEvent):
+            event = self._tool_runs.marked(event)
         self.session.log.append(event)
 
     async def store(self, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:

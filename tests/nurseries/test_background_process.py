@@ -176,7 +176,8 @@ async def test_terminal_echoes_and_follows_its_size(supervisor: ProcessSuperviso
     seen = await until_output(process, b"got ping")
     assert seen.count(b"ping\r\n") == 2
     assert b"/dev/pts/" in seen
-    process.resize(TerminalSize(11, 22))
+    supervisor.resize("another session", TerminalSize(5, 5))
+    supervisor.resize(process.spec.session_id, TerminalSize(11, 22))
     await process.write(b"\n")
     await until_output(process, b"11 22")
     await process.close_stdin()

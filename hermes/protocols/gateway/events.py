@@ -59,7 +59,7 @@ def translate(event: ev.SessionEvent, shown: Shown) -> WireEvent | None:
         case ev.InterimText():
             return interim(event, shown)
         case ev.ToolGenerating(name=name):
-            return WireEvent("tool.generating", {"name": name}) if _tool_shown(name, shown) else None
+            return WireEvent("tool.generating", {"name": name}) if _tool_shown(event, shown) else None
         case ev.ToolStarted():
             return tool_start(event, shown)
         case ev.ToolEnded():
@@ -174,12 +174,17 @@ def interim(event: ev.InterimText, shown: Shown) -> WireEvent | None:
     return WireEvent("message.interim", {"text": event.text, "already_streamed": event.already_streamed})
 
 
-def _tool_shown(name: str, shown: Shown, *, failed: bool = False) -> bool:
-    return shown.tools != "off" or failed or name in KEPT_TOOLS
+def _tool_shown(
+    event: ev.ToolGenerating | ev.ToolStarted | ev.ToolEnded, shown: Shown, *, failed: bool = False
+) -> bool:
+    """``display.tool_progress`` (§6.2): with ``new`` a tool is shown where another one was before it."""
+    if failed or event.name in KEPT_TOOLS:
+        return True
+    return shown.tools != "off" and not (shown.tools == "new" and event.repeats)
 
 
 def tool_start(event: ev.ToolStarted, shown: Shown) -> WireEvent | None:
-    if not _tool_shown(event.name, shown):
+    if not _tool_shown(event, shown):
         return None
     payload: dict[str, Any] = {
         "tool_id": event.call_id,
@@ -196,7 +201,7 @@ def tool_start(event: ev.ToolStarted, shown: Shown) -> WireEvent | None:
 
 def tool_complete(event: ev.ToolEnded, shown: Shown) -> WireEvent | None:
     result = event.result
-    if not _tool_shown(event.name, shown, failed=result.is_error):
+    if not _tool_shown(event, shown, failed=result.is_error):
         return None
     value = decoded(result.content)
     payload: dict[str, Any] = {

@@ -147,7 +147,7 @@ def events_stats(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]
 
 @methods.method("terminal.resize", s.TerminalResizeParams, s.TerminalResizeResult)
 def terminal_resize(client: GatewayClient, params: s.TerminalResizeParams) -> dict[str, Any]:
-    """Terminals of the session's background processes follow, and their programs are told (SIGWINCH)."""
+    """Terminals of the session's processes follow, and their programs are told (SIGWINCH)."""
     session = client.session(params.session_id)
     if params.cols is not None:
         client.columns = params.cols
