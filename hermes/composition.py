@@ -42,6 +42,7 @@ from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.scopes import LiveTree
 from hermes.nurseries.services import Services, ToolBuilder
 from hermes.nurseries.session import Session
+from hermes.nurseries.stored_variables import DotenvVariables, McpConnections
 from hermes.prompt_sources import PromptSources
 from hermes.telemetry import tracer_provider
 
@@ -57,7 +58,6 @@ def build_services(
     config = LiveConfig(loaded, overrides)
     home = loaded.home
     announce: EventLog[ServerEvent] = EventLog(cost=event_cost, clock=time.time, max_events=1024)
-    tools = tool_services(loaded, config)
     supervisor = ProcessSupervisor(
         owner_tag(str(home)),
         kill_grace=loaded.settings.limits.kill_grace,
@@ -72,6 +72,7 @@ def build_services(
     models = _follow_config(config, announce, local)
     mcp = McpServers(TransportHost(supervisor, environment, str(Path.home()), redact=hide))
     mcp.configure_from(loaded.settings.mcp_servers)
+    tools = tool_services(loaded, config, mcp)
 
     @functools.cache
     def plugins() -> tuple[Tool, ...]:
@@ -167,7 +168,7 @@ def _tool_builder(
     return tools_of
 
 
-def tool_services(loaded: LoadedSettings, config: LiveConfig) -> ToolServices:
+def tool_services(loaded: LoadedSettings, config: LiveConfig, mcp: McpServers) -> ToolServices:
     permanent: set[str] = set()
 
     async def remember(key: str) -> None:
@@ -185,6 +186,9 @@ def tool_services(loaded: LoadedSettings, config: LiveConfig) -> ToolServices:
         redact=loaded.settings.security.redact_secrets,
         ripgrep=shutil.which("rg"),
         permanent=permanent,
+        sudo_password=lambda: config.loaded.credentials.get("SUDO_PASSWORD"),
+        variables=DotenvVariables(config),
+        connections=McpConnections(mcp, config),
     )
 
 

@@ -38,6 +38,11 @@ PROVIDER_KEYS = frozenset(
 OWN_SECRETS = frozenset({"API_SERVER_KEY", "SUDO_PASSWORD"})
 _CREDENTIAL = lazy_pattern(r"[A-Z0-9_]+_(API_KEY|BASE_URL)\Z")
 _SECRET_KEY = lazy_pattern(r"key|token|secret|password|authorization|cookie", re.IGNORECASE)
+_RESERVED = lazy_pattern(
+    r"(HERMES|API_SERVER|LD|DYLD|PYTHON|BASH|GIT|SSH|OTEL|XDG|LC|NODE|PERL|RUBY)_|.*_proxy\Z"
+    r"|(PATH|HOME|USER|SHELL|ENV|IFS|LANG|TMPDIR|PWD|EDITOR|VISUAL|PAGER|BASHOPTS|SHELLOPTS|PYTHON[A-Z]+|NODE[A-Z]+)\Z",
+    re.IGNORECASE,
+)
 API_SERVER_PLACES = (("platforms", "api_server"), ("gateway", "platforms", "api_server"))
 
 
@@ -339,6 +344,13 @@ def child_environment(settings: Settings, environ: Mapping[str, str] | None = No
     for name in hidden - set(settings.terminal.env_passthrough):
         variables.pop(name, None)
     return without_bundle(variables)
+
+
+def reserved_variable(name: str, settings: Settings) -> bool:
+    """Whether a variable of this name means something to this server, or to every program that it starts: no tool may
+    set it or ask for its value."""
+    known = {item.env for item in every_setting()} | PROVIDER_KEYS | OWN_SECRETS | _named_key_variables(settings)
+    return name in known or bool(_RESERVED.match(name))
 
 
 def without_bundle(variables: dict[str, str]) -> dict[str, str]:

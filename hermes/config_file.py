@@ -76,6 +76,29 @@ def _unquoted(value: str) -> str:
     return re.split(r"\s+#", value, maxsplit=1)[0]
 
 
+def change_dotenv(path: Path, changes: Mapping[str, str | None]) -> None:
+    """Set these variables, or remove them with None; all other lines stay. Raises ``InvalidValue``, ``OSError``.
+
+    The file is its owner's alone. Writers in several processes take turns.
+    """
+    lines_of_changes = [_dotenv_line(name, value) for name, value in changes.items() if value is not None]
+    path = path.resolve()
+    with _locked(path.with_name(f".{path.name}.lock")):
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = [line for line in lines if line.partition("=")[0].strip().removeprefix("export ").strip() not in changes]
+        write_atomically(path, ("\n".join(kept + lines_of_changes) + "\n").encode())
+        path.chmod(0o600)
+
+
+def _dotenv_line(name: str, value: str) -> str:
+    """The line that is read back as this value."""
+    for line in (f"{name}={value}", f"{name}='{value}'", f'{name}="{value}"'):
+        match = _ENV_LINE.match(line)
+        if len(line.splitlines()) == 1 and match is not None and _unquoted(match[2]) == value:
+            return line
+    raise InvalidValue(f"the value of {name} cannot be written as one line of a .env file")
+
+
 def change_yaml(path: Path, keys: Sequence[str], value: Any) -> None:
     """Set one value, or remove it with None, keeping comments and all else. Raises ``InvalidValue``, ``OSError``.
 

@@ -14,6 +14,7 @@ from typing import Any
 import trio
 
 from hermes.config import LoadedSettings, load_settings, save_setting, with_setting
+from hermes.config_file import read_dotenv
 from hermes.settings import Settings
 
 Listener = Callable[[LoadedSettings, Sequence[str]], None]
@@ -28,6 +29,7 @@ class LiveConfig:
         self._listeners: list[Listener] = []
         self._saving = trio.Lock()
         self._seen = self._stamp()
+        self._variables = read_dotenv(loaded.home / ".env")
 
     def current(self) -> Settings:
         return self.loaded.settings
@@ -53,6 +55,14 @@ class LiveConfig:
             if changed or fresh.credentials != self.loaded.credentials:
                 self._take(fresh, changed)
         return changed
+
+    async def reload_variables(self) -> int:
+        """Read the home's ``.env`` again; returns how many of its variables are different now."""
+        before = self._variables
+        await self.reload()
+        self._variables = await trio.to_thread.run_sync(read_dotenv, self.loaded.home / ".env")
+        names = before.keys() | self._variables.keys()
+        return sum(before.get(name) != self._variables.get(name) for name in names)
 
     async def pick_up_credentials(self) -> bool:
         """Take the keys of the home's ``.env`` again if somebody has edited it; everything else stays as it is.

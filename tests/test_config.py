@@ -17,9 +17,11 @@ from hermes.config import (
     home_from_environment,
     load_settings,
     read_server_key,
+    reserved_variable,
     save_setting,
     with_setting,
 )
+from hermes.config_file import change_dotenv, read_dotenv
 from hermes.errors import InvalidValue
 from hermes.settings import Settings, every_setting
 
@@ -334,3 +336,31 @@ def test_a_program_that_acts_as_the_user_sees_nothing_of_a_one_file_build(monkey
     seen = environment_with({"ADDED": "1"})
     assert (seen["LD_LIBRARY_PATH"], seen["ADDED"]) == ("/opt/lib", "1")
     assert {"LD_LIBRARY_PATH_ORIG", "_PYI_ARCHIVE_FILE"} & set(seen) == set()
+
+
+@pytest.mark.parametrize("value", ["plain", "two words", "a # b", "'quoted'", '"x" y', "it's", "=", "ä€"])
+def test_a_variable_is_read_back_as_it_was_written(tmp_path: Path, value: str) -> None:
+    path = tmp_path / ".env"
+    path.write_text("# keep\nA=1\nexport B='old'\n")
+    change_dotenv(path, {"B": value, "A": None})
+    assert read_dotenv(path) == {"B": value}
+    assert path.read_text().startswith("# keep\n")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("value", ["two\nlines", "both ' and \" #", " 'x\" ", "a\u2028b"])
+def test_a_value_that_would_not_be_read_back_is_refused_and_the_file_stays(tmp_path: Path, value: str) -> None:
+    path = tmp_path / ".env"
+    path.write_text("A=1\n")
+    with pytest.raises(InvalidValue):
+        change_dotenv(path, {"A": value})
+    assert path.read_text() == "A=1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "reserved"),
+    [("MAPS_TOKEN", False), ("OPENAI_API_KEY", True), ("PATH", True), ("LD_PRELOAD", True), ("PYTHONPATH", True),
+     ("HERMES_YOLO_MODE", True), ("https_proxy", True), ("API_SERVER_KEY", True), ("PATHS", False)],
+)  # fmt: skip
+def test_names_that_mean_something_to_the_server_are_reserved(name: str, reserved: bool) -> None:
+    assert reserved_variable(name, Settings()) is reserved

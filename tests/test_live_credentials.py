@@ -45,6 +45,14 @@ async def test_a_key_that_was_written_is_taken_up_once(tmp_path: Path) -> None:
     assert heard == ["sk-new", None]
 
 
+async def test_a_reload_tells_how_many_variables_are_different(tmp_path: Path) -> None:
+    config, _ = live(tmp_path, "A=1\nB=2\nC=3\n")
+    assert await config.reload_variables() == 0
+    (tmp_path / ".env").write_text("A=1\nB=3\nD=4\n")
+    assert await config.reload_variables() == 3
+    assert await config.reload_variables() == 0
+
+
 async def test_a_turn_begins_with_the_keys_that_are_there_now(tmp_path: Path) -> None:
     config, heard = live(tmp_path, "OPENROUTER_API_KEY=sk-old\n")
     services, _ = make_services(say("one"), say("two"))

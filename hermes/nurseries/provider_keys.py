@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from hermes.agent.provider_rows import ProviderRow, find_row
-from hermes.config_file import read_dotenv, write_atomically
+from hermes.config_file import change_dotenv, read_dotenv
 from hermes.errors import InvalidParams, NothingToUndo, Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -50,20 +49,7 @@ async def _write(services: Services, changes: dict[str, str] | dict[str, None] |
     if services.config is None:
         raise Unavailable("the configuration cannot be changed here")
     try:
-        await trio.to_thread.run_sync(_change_file, services.home / ".env", dict(changes))
+        await trio.to_thread.run_sync(change_dotenv, services.home / ".env", dict(changes))
     except OSError as error:
         raise Unavailable(f"the key could not be saved: {error.strerror or error}") from None
     await services.config.reload()
-
-
-def _change_file(path: Path, changes: dict[str, str | None]) -> None:
-    """Change these lines, keep all others as they are."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    kept = [line for line in lines if _name(line) not in changes]
-    kept += [f"{name}={value}" for name, value in changes.items() if value is not None]
-    write_atomically(path, ("\n".join(kept) + "\n").encode())
-    path.chmod(0o600)
-
-
-def _name(line: str) -> str:
-    return line.partition("=")[0].strip().removeprefix("export ").strip()

@@ -114,21 +114,32 @@ async def test_a_hostile_command_ends_with_its_call(how: str, pty: bool, tmp_pat
         async with gateway(tmp_path / "home", replies) as driver:
             descriptors = 0
             for number, mark in enumerate(marks):
-                driver.frames.clear()
-                await driver.start("please")
-                if how != "timeout":
-                    await wait_for_tree(mark)
-                asked_at = trio.current_time()
-                await stop(driver, how)
-                assert running_with(mark) == [], "something outlived the end of its call"
-                took = trio.current_time() - asked_at
-                assert took < WITHIN + (timeout if how == "timeout" else 0)
-                if how == "timeout":
-                    assert (await driver.terminal())["status"] == "complete"
-                assert dead_children(driver.server.pid) == []
+                try:
+                    await one_round(driver, how, mark, timeout)
+                except BaseException as error:
+                    error.add_note(
+                        f"round {number}, {running_with(mark)}, {driver.frames[-3:]}, {driver.server.stderr}"
+                    )
+                    raise
                 if number == 0:
                     descriptors = open_descriptors(driver.server.pid)
             assert open_descriptors(driver.server.pid) <= descriptors + 2
+
+
+async def one_round(driver: StdioGateway, how: str, mark: str, timeout: int) -> None:
+    driver.frames.clear()
+    with trio.fail_after(60):
+        await driver.start("please")
+        if how != "timeout":
+            await wait_for_tree(mark)
+        asked_at = trio.current_time()
+        await stop(driver, how)
+        assert running_with(mark) == [], "something outlived the end of its call"
+        took = trio.current_time() - asked_at
+        assert took < WITHIN + (timeout if how == "timeout" else 0)
+        if how == "timeout":
+            assert (await driver.terminal())["status"] == "complete"
+        assert dead_children(driver.server.pid) == []
 
 
 @pytest.mark.parametrize("pty", [False, True], ids=["pipe", "pty"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -163,3 +164,88 @@ def below(node: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 async def nodes_of(driver: GatewayDriver, kind: str) -> list[dict[str, Any]]:
     return below((await driver.call("tree.get", {}))["tree"], kind)
+
+
+# --- secrets and connections ------------------------------------------------------------------------------------------
+
+TOOL_SERVER = Path(__file__).parent.parent / "support" / "mcp_server_program.py"
+
+
+async def test_a_secret_for_a_skill_goes_into_the_home_and_to_commands_and_never_to_the_model(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    skill = home / "skills" / "maps"
+    skill.mkdir(parents=True)
+    home.chmod(0o700)
+    (skill / "SKILL.md").write_text("---\nname: maps\ndescription: d\nrequired_variables: [MAPS_TOKEN]\n---\nUse it.\n")
+    steps = [
+        calls(("skill_view", {"name": "maps"})),
+        calls(("request_secret", {"env_var": "MAPS_TOKEN", "prompt": "The token of the maps"})),
+        calls(("skill_view", {"name": "maps"}), ("terminal", {"command": 'echo "${#MAPS_TOKEN}"'})),
+        calls(("request_secret", {"env_var": "HERMES_YOLO_MODE", "prompt": "?"})),
+        Reply.of({"text": "end"}),
+    ]
+    async with playing(home, *steps) as (driver, model):
+        await driver.start("please")
+        asked = await question(driver, "secret")
+        assert asked["params"]["env_var"] == "MAPS_TOKEN"
+        await answer(driver, asked, {"value": "it is 'quoted' # so"})
+        assert (await driver.terminal())["status"] == "complete"
+        before, stored, after, length, refused = results(model)
+        assert (before["setup"], before["missing_variables"]) == ("needs_setup", ["MAPS_TOKEN"])
+        assert stored == {"status": "stored", "env_var": "MAPS_TOKEN"}
+        assert (after["setup"], length["output"]) == ("ready", "19\n")
+        assert "belongs to the server" in refused["error"]
+        assert (home / ".env").stat().st_mode & 0o777 == 0o600
+        history = await driver.call("session.history", {"session_id": driver.session_id})
+        seen = json.dumps([driver.frames, history, [one.body for one in model.requests]])
+        assert "quoted" not in seen
+
+
+@pytest.mark.parametrize("surface", ["gateway stdio", "gateway websocket"])
+async def test_a_connection_is_approved_with_what_it_needs_and_then_works(surface: str, tmp_path: Path) -> None:
+    server = {
+        "command": sys.executable,
+        "args": [str(TOOL_SERVER), "stdio"],
+        "env": {"SPECIMEN_NOTES": "${NOTES_FILE}"},
+        "enabled": True,
+    }
+    config = {"mcp_servers": {"specimen": server}}
+    ask = calls(("manage_connections", {"targets": ["specimen"], "reason": "to take notes"}))
+    replies = [ask, Reply.of({"text": "end"}), Reply.of({"text": "again"})]
+    async with playing(tmp_path / "home", *replies, config=config, surface=surface) as (driver, model):
+        await driver.call("client.capabilities", {"server_requests": True})
+        made = await driver.call("session.create", {"cwd": str(tmp_path), "source": "desktop"})
+        driver.session_id = made["session_id"]
+        await driver.start("please")
+        found: Any = await driver.find(
+            lambda frame: (
+                frame.get("method") == "connection" or frame.get("params", {}).get("type") == "message.complete"
+            )
+        )
+        assert found.get("method") == "connection", results(model)
+        (target,) = found["params"]["targets"]
+        assert (target["name"], target["required_env"]) == ("specimen", ["NOTES_FILE"])
+        env = {"NOTES_FILE": str(tmp_path / "kept-from-the-model"), "PATH": "/nowhere"}
+        approved = {"name": "specimen", "status": "approved", "env": env}
+        await answer(driver, found, {"settled_by": "all_resolved", "targets": [approved]})
+        assert (await driver.terminal())["status"] == "complete"
+        (result,) = results(model)
+        assert result["targets"] == [{"name": "specimen", "state": "connected"}]
+        assert "kept-from-the-model" not in json.dumps([driver.frames, [one.body for one in model.requests]])
+
+
+@pytest.mark.parametrize("surface", ["gateway stdio", "gateway websocket"])
+async def test_tools_for_a_clients_own_windows_are_there_only_while_it_has_declared_them(
+    surface: str, tmp_path: Path
+) -> None:
+    bridged = {"manage_connections", "preview_read", "terminal_read", "tour", "vault_code", "vault_save_login"}
+    replies = [Reply.of({"text": "one"}), Reply.of({"text": "two"}), Reply.of({"text": "three"})]
+    async with playing(tmp_path / "home", *replies, surface=surface) as (driver, model):
+        made = await driver.call("session.create", {"cwd": str(tmp_path), "source": "desktop"})
+        driver.session_id = made["session_id"]
+        for declares in (False, True, False):
+            await driver.call("client.capabilities", {"server_requests": declares})
+            await driver.start("please")
+            await driver.terminal()
+            offered = {tool["function"]["name"] for tool in model.requests[-1].body["tools"]}
+            assert offered & bridged == (bridged if declares else set())

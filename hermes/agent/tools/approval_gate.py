@@ -30,6 +30,7 @@ from hermes.agent.redaction import redact
 from hermes.agent.tool_display import bounded_diffs
 from hermes.agent.tools.base import as_json
 from hermes.agent.tools.services import ToolServices
+from hermes.agent.tools.sudo_password import known_sudo_password
 from hermes.errors import HermesError
 from hermes.messages import Answered, ClientAnswer, FileDiff, Question, TimedOut, Withdrawn
 from hermes.records import dataclass
@@ -81,7 +82,7 @@ def policy_for(ctx: ToolContext, services: ToolServices, cwd: str) -> ApprovalPo
         yolo=ctx.memory.yolo,
         unattended=ctx.unattended or auto,
         unattended_mode=unattended_mode,
-        sudo_password_known=ctx.memory.sudo_password is not None,
+        sudo_password_known=known_sudo_password(ctx, services) is not None,
         permanent=frozenset(settings.command_allowlist) | frozenset(services.permanent),
         scene=services.scene(cwd),
     )

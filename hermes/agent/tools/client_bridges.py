@@ -1,4 +1,4 @@
-"""Tools that reach into the attached client: its terminal and window, its preview, its vault and its connections.
+"""Tools that reach into the attached client: its terminal and window, its preview, its vault.
 
 Each asks one kind of question and is offered only while a client that shows such questions is attached.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+
+import trio
 
 from hermes.agent.ports import ToolContext, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.tools.base import BuiltinTool, choice, failure, flag, number, parameters, result, text
@@ -37,6 +39,9 @@ _SELECTORS = {
     "submit": flag("Submit afterwards."),
     "to": text("Where to scroll to."),
     "amount": number("How far to scroll."),
+    "full": flag("snapshot: the whole page."),
+    "max": number("snapshot: at most so many elements.", minimum=1),
+    "allow_shortcut": flag("press: a shortcut of the application itself is meant."),
 }
 _TOUR = {
     "action": text("start, show, next, end …"),
@@ -45,6 +50,9 @@ _TOUR = {
     "title": text("Heading."),
     "text": text("Explanation."),
     "side": choice("Where the note stands.", "top", "bottom", "left", "right"),
+    "steps": {"type": "array", "items": {"type": "object"}, "description": "The steps of a tour, in order."},
+    "step_index": number("Which step, from 0.", minimum=0),
+    "preset": text("Name of a tour that the application has."),
 }
 
 BRIDGES: tuple[Bridge, ...] = (
@@ -93,29 +101,32 @@ BRIDGES: tuple[Bridge, ...] = (
         read_only=False,
     ),
     Bridge(
-        "secret",
-        300,
+        "vault.save_login",
+        180,
         ToolSpec(
-            "request_secret",
-            "Ask the user to store a secret under a variable name. You learn only whether it was stored.",
+            "vault_save_login",
+            "Ask the user to save the login of a site in their password store. You learn only whether it was saved.",
             parameters(
-                {"env_var": text("Variable name."), "prompt": text("What to tell the user.")}, "env_var", "prompt"
+                {"origin": text("Address of the site."), "site": text("Its name for people.")}, "origin", "site"
             ),
         ),
         secret=True,
         read_only=False,
     ),
-    Bridge(
-        "connection",
-        300,
-        ToolSpec(
-            "manage_connections",
-            "Show the user the connections that a task needs.",
-            parameters({"reason": text("Why.")}),
-        ),
-        read_only=False,
-    ),
 )
+
+
+_DOUBTED = frozenset({"preview.read", "preview.act", "tour"})
+"""Kinds that a client may have promised without knowing them: the first one is not waited for so long."""
+_FIRST_TIMEOUT, _SILENCE = 10.0, 30.0
+
+
+@dataclass(slots=True)
+class _Manners:
+    """What a session knows of its clients and one kind of question."""
+
+    answers: bool = False
+    silent_until: float = -1.0
 
 
 class ClientBridge(BuiltinTool):
@@ -132,11 +143,19 @@ class ClientBridge(BuiltinTool):
 
     async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         bridge = self._bridge
-        answer = await ctx.ask(Question(bridge.method, dict(arguments), (), bridge.timeout, ctx.call_id))
+        manners: _Manners = ctx.memory.extras.setdefault(f"bridge:{bridge.method}", _Manners())
+        if trio.current_time() < manners.silent_until:
+            raise failure("the client did not answer a moment ago; try again later")
+        first = bridge.method in _DOUBTED and not manners.answers
+        timeout = min(_FIRST_TIMEOUT, bridge.timeout) if first else bridge.timeout
+        answer = await ctx.ask(Question(bridge.method, dict(arguments), (), timeout, ctx.call_id))
         match answer:
             case Answered(value=value):
+                manners.answers = True
                 return self._answered(value)
             case TimedOut():
+                if first:
+                    manners.silent_until = trio.current_time() + _SILENCE
                 raise failure("the client did not answer in time")
             case Declined(message=message):
                 raise failure(message)
@@ -144,15 +163,11 @@ class ClientBridge(BuiltinTool):
                 raise failure("not available: no attached client offers this")
 
     def _answered(self, value: Mapping[str, Any]) -> ToolOutput:
-        if self._bridge.method == "connection":
-            return result(
-                {name: value[name] for name in ("settled_by", "targets") if name in value} or {"status": "closed"}
-            )
         given = value.get("value")
         if given in (None, ""):
             return result({"status": "skipped"})
         if self._bridge.secret:
-            return result({"status": "unlocked" if self._bridge.method.startswith("vault") else "stored"})
+            return result({"status": "saved" if self._bridge.method == "vault.save_login" else "unlocked"})
         if isinstance(given, str):
             try:
                 parsed = json.loads(given)

@@ -12,6 +12,7 @@ from hermes.agent.ports import Tool, ToolSpec
 from hermes.agent.tools.base import BuiltinTool
 from hermes.agent.tools.clarify import Clarify
 from hermes.agent.tools.client_bridges import BRIDGES, ClientBridge
+from hermes.agent.tools.connections import ManageConnections
 from hermes.agent.tools.delegate import DelegateTask
 from hermes.agent.tools.files import ReadFile, WriteFile
 from hermes.agent.tools.memory import Memory
@@ -22,6 +23,7 @@ from hermes.agent.tools.services import ToolServices
 from hermes.agent.tools.session_search import SessionSearch
 from hermes.agent.tools.shell import Terminal
 from hermes.agent.tools.skills import SkillsList, SkillView
+from hermes.agent.tools.stored_secrets import RequestSecret
 from hermes.agent.tools.todo import TodoList
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ BUILT_IN: tuple[type[BuiltinTool], ...] = (
     SkillsList,
     SkillView,
 )
+
+# Offered while an attached client shows their kind of question.
+ASKING: tuple[type[BuiltinTool], ...] = (RequestSecret, ManageConnections)
 
 # Older names, in models and in stored histories.
 ALIASES: tuple[tuple[str, str], ...] = (
@@ -177,7 +182,8 @@ def build_tools(
     chosen: list[Tool] = []
     for kind in BUILT_IN:
         chosen.append(PatchWithV4A(services) if kind is Patch and v4a else kind(services))
-    bridges = [ClientBridge(services, bridge) for bridge in BRIDGES if answers(bridge.method)]
+    bridges: list[BuiltinTool] = [ClientBridge(services, bridge) for bridge in BRIDGES if answers(bridge.method)]
+    bridges += [kind(services) for kind in ASKING if answers(str(kind.answered_by))]
     chosen += bridges
     blocked = set(BLOCKED_IN_CHILDREN) if child else set()
     blocked |= set() if allow_clarify else {"clarify"}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import Protocol
 
 from hermes.agent.command_targets import Scene
 from hermes.agent.path_rules import PathPolicy
@@ -13,6 +14,42 @@ from hermes.records import dataclass
 
 async def _remember_nothing(key: str) -> None:
     """Without a configuration file a permanent grant lasts as long as the session."""
+
+
+class StoredVariables(Protocol):
+    """Variables that people have given to tools by their names; they lie in the home's ``.env``."""
+
+    def known(self) -> Mapping[str, str]:
+        """All of them, as they are now."""
+        ...
+
+    def reserved(self, name: str) -> bool:
+        """True for names that mean something to the server itself: no tool may ask for them or pass them on."""
+        ...
+
+    async def store(self, changes: Mapping[str, str]) -> None:
+        """Keep these values. Raises ``HermesError``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionTarget:
+    """Something outside that tools can be connected to. ``required`` are the variables that it has not got yet."""
+
+    name: str
+    kind: str
+    state: str
+    required: tuple[str, ...] = ()
+
+
+class Connections(Protocol):
+    """What the server is configured to connect to."""
+
+    def targets(self) -> Sequence[ConnectionTarget]: ...
+
+    async def connect(self, name: str, within: float) -> str | None:
+        """Try it now, at most ``within`` seconds; what went wrong, or None if it is connected."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +73,10 @@ class ToolServices:
     ignore_case: bool = False
     permanent: set[str] = field(default_factory=set)
     """Keys that were granted for good since the start; the settings of a turn may be older than the grant."""
+    sudo_password: Callable[[], str | None] = field(default=lambda: None)
+    """The one that is configured (``SUDO_PASSWORD``)."""
+    variables: StoredVariables | None = None
+    connections: Connections | None = None
 
     def scene(self, cwd: str) -> Scene:
         return Scene(cwd, str(self.user_home), str(self.agent_home), self.own_pids)

@@ -35,6 +35,7 @@ from hermes.agent.tools.client_terminal import run_in_client
 from hermes.agent.tools.command_output import decode, exit_meaning, hint_for, truncate
 from hermes.agent.tools.shell_script import ShellState, read_state, shell_argv
 from hermes.agent.tools.spillover import write_spillover
+from hermes.agent.tools.stored_secrets import stored_for
 from hermes.agent.tools.sudo_password import ask_sudo_password, check_sudo_password, forget_wrong_password
 from hermes.errors import HermesError
 from hermes.patterns import lazy_pattern
@@ -130,7 +131,7 @@ class Terminal(BuiltinTool):
         too_long = asked > ctx.settings.terminal.max_foreground_timeout
         if arguments.get("background") or too_long:
             return await self._start(ctx, arguments, command, directory, notify=too_long, note=moved)
-        with_sudo = await ask_sudo_password(ctx, command, self._environment(ctx))
+        with_sudo = await ask_sudo_password(ctx, self.services, command, self._environment(ctx))
         output = _Output(command)
         ctx.memory.extras.setdefault(_CALLS, {})[ctx.call_id] = output
         outcome, state = await self._run(ctx, arguments, output, directory, asked, with_sudo)
@@ -217,9 +218,10 @@ class Terminal(BuiltinTool):
 
     def _base(self, ctx: ToolContext) -> dict[str, str]:
         passthrough = ctx.settings.terminal.env_passthrough
-        return clean_environment(
+        clean = clean_environment(
             self.services.environment, secret_names=self.services.secret_names, passthrough=passthrough
         )
+        return {**clean, **stored_for(self.services, ctx.memory, passthrough)}
 
     def _keep(self, ctx: ToolContext, state: ShellState | None) -> str | None:
         """Remember where the shell ended; returns the directory if it changed."""
@@ -259,7 +261,7 @@ class Terminal(BuiltinTool):
     ) -> ToolOutput:
         wants_notice = notify or bool(arguments.get("notify"))
         environment = self._environment(ctx)
-        with_sudo = await ask_sudo_password(ctx, command, environment)
+        with_sudo = await ask_sudo_password(ctx, self.services, command, environment)
         try:
             if with_sudo and (objection := await check_sudo_password(ctx, environment)):
                 raise failure(objection, exit_code=1, output="")

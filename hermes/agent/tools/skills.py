@@ -19,6 +19,7 @@ from hermes.agent.tools.skill_library import (
     slug_of,
     split_front_matter,
 )
+from hermes.agent.tools.stored_secrets import grant, stored_for
 
 _MAX_BODY = 60_000
 _FLAGS = ToolFlags(ParallelClass.FREE, read_only=True, toolset="skills", kind="read")
@@ -71,8 +72,9 @@ class SkillView(BuiltinTool):
             return result({"name": skill.name, "file_path": file_path, "content": content[:_MAX_BODY]})
         content = await trio.to_thread.run_sync(read_skill_file, skill.directory, "SKILL.md")
         files = await trio.to_thread.run_sync(linked_files, skill.directory)
-        environment = self.services.environment
-        missing = [name for name in skill.required_variables if not environment.get(name)]
+        grant(self.services, ctx.memory, skill.required_variables)
+        known = {**self.services.environment, **stored_for(self.services, ctx.memory, ())}
+        missing = [name for name in skill.required_variables if not known.get(name)]
         body: dict[str, Any] = {
             "name": skill.name,
             "description": skill.description,
@@ -84,6 +86,7 @@ class SkillView(BuiltinTool):
         }
         if missing:
             body["missing_variables"] = missing
+            body["hint"] = "The user can store them: request_secret, where it is offered."
         if findings := scan(content or ""):
             body["warning"] = f"this skill holds suspicious text: {', '.join(findings)}"
         return result(body, summary=skill.name)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from hermes.agent.command_views import views_of
 from hermes.agent.ports import ProcessRequest, ToolContext
 from hermes.agent.redaction import redact
+from hermes.agent.tools.services import ToolServices
 from hermes.errors import HermesError
 from hermes.messages import Answered, Question
 from hermes.patterns import lazy_pattern
@@ -15,15 +16,27 @@ from hermes.patterns import lazy_pattern
 TIMEOUT = 120.0
 CHECK_TIMEOUT = 20.0
 """Longer than sudo waits after a wrong password."""
+_REFUSED = "sudo_refused"
 _WRONG = lazy_pattern(r"sorry, try again|incorrect password|no password was provided|\d+ incorrect", re.I)
 
 
-async def ask_sudo_password(ctx: ToolContext, command: str, environment: Mapping[str, str]) -> bool:
+def known_sudo_password(ctx: ToolContext, services: ToolServices) -> str | None:
+    """What was typed in this session, or is configured, unless sudo has refused it."""
+    configured = services.sudo_password()
+    if ctx.memory.sudo_password is None and configured and configured != ctx.memory.extras.get(_REFUSED):
+        return configured
+    return ctx.memory.sudo_password
+
+
+async def ask_sudo_password(
+    ctx: ToolContext, services: ToolServices, command: str, environment: Mapping[str, str]
+) -> bool:
     """True if the command uses sudo and a password is known now, perhaps because somebody just typed it.
 
     ``environment`` is what the command will run in: the sudo that is asked is the one that it will find."""
     if not any(view.name == "sudo" for view in views_of(command)):
         return False
+    ctx.memory.sudo_password = known_sudo_password(ctx, services)
     if ctx.memory.sudo_password is not None:
         return True
     if ctx.unattended or not await _needs_password(ctx, environment):
@@ -46,14 +59,19 @@ async def check_sudo_password(ctx: ToolContext, environment: Mapping[str, str]) 
     outcome = await ctx.run_process(request, said.extend)
     if outcome.exit_code == 0:
         return None
-    ctx.memory.sudo_password = None
+    _forget(ctx)
     return redact(said.decode("utf-8", "replace")).strip()[:500] or "sudo did not accept the password"
 
 
 def forget_wrong_password(ctx: ToolContext, output: str) -> None:
     """A refused password is not kept for the next try."""
     if ctx.memory.sudo_password is not None and _WRONG.search(output):
-        ctx.memory.sudo_password = None
+        _forget(ctx)
+
+
+def _forget(ctx: ToolContext) -> None:
+    ctx.memory.extras[_REFUSED] = ctx.memory.sudo_password
+    ctx.memory.sudo_password = None
 
 
 async def _needs_password(ctx: ToolContext, environment: Mapping[str, str]) -> bool:

@@ -92,6 +92,9 @@ class PreviewActAsked(Asked):
     submit: bool | None = None
     to: str | None = None
     amount: int | None = None
+    full: bool | None = None
+    max: int | None = None
+    allow_shortcut: bool | None = None
 
 
 class TourAsked(Asked):
@@ -101,6 +104,9 @@ class TourAsked(Asked):
     title: str | None = None
     text: str | None = None
     side: str | None = None
+    steps: list[dict[str, Json]] | None = None
+    step_index: int | None = None
+    preset: str | None = None
 
 
 class VaultCodeAsked(Asked):
@@ -111,6 +117,43 @@ class VaultCodeAsked(Asked):
 class VaultUnlockAsked(Asked):
     backend: str
     display_name: str | None = None
+
+
+class VaultSaveLoginAsked(Asked):
+    origin: str
+    site: str
+
+
+class ConnectionTargetAsked(Result):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    kind: str
+    action: str
+    state: str
+    connect_url: str | None = None
+    required_env: list[str] | None = None
+
+
+class ConnectionAsked(Asked):
+    op_id: str
+    timeout_seconds: float
+    targets: list[ConnectionTargetAsked]
+    reason: str | None = None
+
+
+class ConnectionTargetAnswer(Result):
+    """``env`` holds the values of ``required_env``; others are ignored."""
+
+    name: str
+    status: Literal["approved", "skipped"]
+    detail: str | None = None
+    env: dict[str, str] | None = None
+
+
+class ConnectionAnswer(Result):
+    settled_by: Literal["all_resolved", "continue", "deadline", "interrupt"]
+    targets: list[ConnectionTargetAnswer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +169,7 @@ class RequestSpec:
 SERVER_REQUEST_TABLE: Final[tuple[RequestSpec, ...]] = (
     RequestSpec("approval", ApprovalAsked, ApprovalAnswer, "May this command run?"),
     RequestSpec("clarify", ClarifyAsked, ClarifyAnswer, "Questions whose answer is the user's."),
+    RequestSpec("connection", ConnectionAsked, ConnectionAnswer, "What a task needs to be connected to."),
     RequestSpec("preview.act", PreviewActAsked, ValueAnswer, "Act on the page in the preview; the value is JSON text."),
     RequestSpec("preview.read", LinesAsked, ValueAnswer, "Read the page in the preview; the value is JSON text."),
     RequestSpec("secret", SecretAsked, ValueAnswer, "A secret to be stored under a variable name."),
@@ -133,6 +177,7 @@ SERVER_REQUEST_TABLE: Final[tuple[RequestSpec, ...]] = (
     RequestSpec("terminal.read", LinesAsked, ValueAnswer, "Read the user's terminal; the value is JSON text."),
     RequestSpec("tour", TourAsked, ValueAnswer, "Show the user around; the value is JSON text."),
     RequestSpec("vault.code", VaultCodeAsked, ValueAnswer, "A one-time code."),
+    RequestSpec("vault.save_login", VaultSaveLoginAsked, ValueAnswer, "Save a login in a password store."),
     RequestSpec("vault.unlock_prompt", VaultUnlockAsked, ValueAnswer, "Unlock a password store."),
     RequestSpec("window.read", Asked, ValueAnswer, "Read what the window shows; the value is JSON text."),
 )

@@ -22,11 +22,13 @@ SERVER_REQUESTS: Final = ("approval", "clarify", "secret", "sudo")
 """Questions to a person (gateway §7.2), which every host is expected to show."""
 
 BRIDGED_REQUESTS: Final = (
+    "connection",
     "preview.act",
     "preview.read",
     "terminal.read",
     "tour",
     "vault.code",
+    "vault.save_login",
     "vault.unlock_prompt",
     "window.read",
 )

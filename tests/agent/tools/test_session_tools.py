@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from hermes.agent.ports import StoredSession, ToolFailure, ToolOutput
 from hermes.agent.tools.base import BuiltinTool
@@ -236,9 +238,26 @@ async def test_session_is_scrolled_around_a_message(ctx: FakeToolContext) -> Non
 async def test_client_bridge_passes_json_and_never_tells_a_secret(ctx: FakeToolContext, tmp_path: Path) -> None:
     bridges = {bridge.method: ClientBridge(make_services(tmp_path), bridge) for bridge in BRIDGES}
     ctx.answers += [Answered({"value": '{"text":"hi"}'}), Answered({"value": "hunter2"}), Answered({"value": ""})]
+    login = {"origin": "https://x.example", "site": "X"}
     assert json.loads((await bridges["terminal.read"].run(ctx, {})).content) == {"text": "hi"}
-    stored = await bridges["secret"].run(ctx, {"env_var": "X", "prompt": "?"})
-    assert json.loads(stored.content) == {"status": "stored"}
+    assert json.loads((await bridges["vault.save_login"].run(ctx, login)).content) == {"status": "saved"}
     assert json.loads((await bridges["vault.code"].run(ctx, {})).content) == {"status": "skipped"}
     with pytest.raises(ToolFailure, match="not available"):
         await bridges["window.read"].run(ctx, {})
+
+
+async def test_a_client_that_never_answers_one_kind_is_not_waited_for_again_at_once(
+    ctx: FakeToolContext, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    preview = ClientBridge(make_services(tmp_path), next(one for one in BRIDGES if one.method == "preview.read"))
+    ctx.answers.append(TimedOut())
+    with pytest.raises(ToolFailure, match="in time"):
+        await preview.run(ctx, {})
+    with pytest.raises(ToolFailure, match="a moment ago"):
+        await preview.run(ctx, {})
+    await trio.sleep(31)
+    ctx.answers += [Answered({"value": "page"}), TimedOut()]
+    await preview.run(ctx, {})
+    with pytest.raises(ToolFailure, match="in time"):
+        await preview.run(ctx, {})
+    assert [one.timeout for one in ctx.asked] == [10, 10, 45]

@@ -223,7 +223,7 @@ esac
 """
 
 
-async def run_sudo(ctx: FakeToolContext, tmp_path: Path, command: str) -> dict[str, Any]:
+async def run_sudo(ctx: FakeToolContext, tmp_path: Path, command: str, configured: str = "") -> dict[str, Any]:
     programs = tmp_path / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "sudo").write_text(FAKE_SUDO)
@@ -231,7 +231,8 @@ async def run_sudo(ctx: FakeToolContext, tmp_path: Path, command: str) -> dict[s
     services = make_services(tmp_path)
     environment = {**services.environment, "PATH": f"{programs}:{services.environment['PATH']}"}
     with trio.fail_after(30):
-        output = await Terminal(make_services(tmp_path, environment=environment)).run(ctx, {"command": command})
+        services = make_services(tmp_path, environment=environment, sudo_password=lambda: configured)
+        output = await Terminal(services).run(ctx, {"command": command})
     assert isinstance(output, ToolOutput)
     assert "open sesame" not in output.content
     value: dict[str, Any] = json.loads(output.content)
@@ -252,6 +253,18 @@ async def test_a_wrong_password_for_sudo_is_forgotten_and_asked_for_again(ctx: F
     value = await run_sudo(ctx, tmp_path, "sudo echo done")
     assert (value["exit_code"], value["output"]) == (1, "Sorry, try again.\n")
     assert (await run_sudo(ctx, tmp_path, "sudo echo done"))["output"] == "done\n"
+
+
+async def test_the_configured_password_is_used_and_asked_for_when_sudo_refuses_it(
+    ctx: FakeToolContext, tmp_path: Path
+) -> None:
+    assert (await run_sudo(ctx, tmp_path, "sudo echo done", "open sesame"))["output"] == "done\n"
+    (tmp_path / "programs" / "sudo.ticket").unlink()
+    ctx.memory.sudo_password = None
+    assert (await run_sudo(ctx, tmp_path, "sudo echo done", "stale"))["output"] == "Sorry, try again.\n"
+    assert ctx.asked == []
+    ctx.answers.append(Answered({"value": "open sesame"}))
+    assert (await run_sudo(ctx, tmp_path, "sudo echo done", "stale"))["output"] == "done\n"
 
 
 @pytest.mark.parametrize("answer", [Answered({"value": ""}), Answered({"value": 7}), Answered({}), NoClient()])
