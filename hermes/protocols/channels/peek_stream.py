@@ -7,6 +7,7 @@ one reader that stalls would hold the whole tree); and ``abort`` wakes every blo
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -20,6 +21,10 @@ from hermes.records import dataclass
 logger = logging.getLogger(__name__)
 
 READ_SIZE: Final = 64 * 1024
+UNSENT_BYTES: Final = 128 * 1024
+"""What the kernel takes ahead of a peer that does not read."""
+HELD_BYTES: Final = 512 * 1024
+"""What it shall take at the end, all the same: the rest of a write and the goodbye."""
 HTTP2_PREFACE: Final = b"PRI * HTTP/2.0"
 
 
@@ -46,6 +51,10 @@ class PeekStream(trio.abc.HalfCloseableStream):
         self._is_aborted = False
         self._gate: trio.Event | None = None
         self.on_abort: Callable[[], object] | None = None
+
+    @property
+    def is_aborted(self) -> bool:
+        return self._is_aborted
 
     async def peek_head(self, within: float, max_bytes: int) -> bytes | None:
         """The bytes up to the end of the first request head, or what stands for it: the first ``max_bytes`` of a
@@ -115,6 +124,40 @@ class PeekStream(trio.abc.HalfCloseableStream):
         if not whole:
             logger.warning("a client has read nothing for %g seconds; its connection is closed", self._write_deadline)
             raise trio.BrokenResourceError("the peer has stopped reading")
+
+    async def send_within(self, data: bytes, within: float) -> bool:
+        """Write it all. False when that took longer than ``within`` seconds; the rest goes out first in the next
+        write. Raises ``BrokenResourceError``."""
+        rest = memoryview(self._unsent + data if self._unsent else data)
+        self._unsent = b""
+        try:
+            with trio.move_on_after(within):
+                while rest:
+                    rest = rest[await self.raw.socket.send(rest) :]
+        except OSError as error:
+            raise trio.BrokenResourceError("the peer cannot be written to") from error
+        finally:
+            self._unsent = bytes(rest)
+        return not rest
+
+    def bound_unsent(self) -> None:
+        """From now on the kernel takes little ahead of a peer that does not read, instead of megabytes: so it is
+        noticed soon, and ``hold_all`` has something to give."""
+        self._set_option(socket.IPPROTO_TCP, getattr(socket, "TCP_NOTSENT_LOWAT", None), UNSENT_BYTES)
+
+    def hold_all(self) -> None:
+        """From now on the kernel takes as much as it may, and delivers it when the peer reads again, long after we
+        have closed. Wakes a write that waits."""
+        self._set_option(socket.IPPROTO_TCP, getattr(socket, "TCP_NOTSENT_LOWAT", None), 2**31 - 1)
+        with contextlib.suppress(OSError):
+            if self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < HELD_BYTES:
+                self._set_option(socket.SOL_SOCKET, socket.SO_SNDBUF, HELD_BYTES)
+
+    def _set_option(self, level: int, option: int | None, value: int) -> None:
+        # Neither every system nor every kind of socket has them; all they do is to be kinder to a slow peer.
+        with contextlib.suppress(OSError):
+            if option is not None:
+                self.socket.setsockopt(level, option, value)
 
     async def wait_send_all_might_not_block(self) -> None:
         await self.raw.wait_send_all_might_not_block()

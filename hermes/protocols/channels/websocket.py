@@ -75,6 +75,7 @@ class WebSocketRequest:
         """Finish the handshake. Parameters: ``ping_interval``, None for no keepalive of our own."""
         connection = await self._request.accept(subprotocol=subprotocol)
         self._stream.release()
+        self._stream.bound_unsent()
         return WebSocketChannel(
             connection,
             self._stream,
@@ -159,10 +160,14 @@ class WebSocketChannel:
         return True
 
     def cut_off(self, code: int, reason: str) -> None:
-        """Stop serving this client: forget what is queued and end the connection with this close code."""
+        """Stop serving this client: forget what is queued and end the connection with this close code.
+
+        A client that does not read cannot be told either; but the kernel keeps what we say last until it reads.
+        """
         if not self._is_cut_off:
             self._closing = (code, reason)
         self._stop_reading()
+        self._stream.hold_all()
 
     @property
     def has_room(self) -> bool:
@@ -172,18 +177,24 @@ class WebSocketChannel:
         return await self._outbox.wait_room()
 
     async def run_writer(self) -> None:
-        """Write messages, many in one write, until closed, or until a write takes longer than its deadline."""
+        """Write messages, many in one write, until closed. When a write takes longer than its deadline the client is
+        cut off."""
         whole = True
         try:
             while batch := await self._outbox.next_batch(BATCH_FRAMES, BATCH_BYTES):
                 whole = False
-                with trio.move_on_after(self._write_deadline):
-                    async with self._connection._stream_lock:
-                        await self._connection._stream.send_all(text_frames(filter(None, batch)))
-                    whole = True
+                data = text_frames(filter(None, batch))
+                async with self._connection._stream_lock:
+                    whole = await self._stream.send_within(data, self._write_deadline)
+                    if not whole:
+                        logger.warning("%s has read nothing for %g seconds; closed", self._name, self._write_deadline)
+                        self.cut_off(CLOSE_GAVE_UP_SENDING, "nothing was read for too long")
+                        whole = await self._stream.send_within(b"", GOODBYE_WITHIN)
                 if not whole:
-                    logger.warning("%s has read nothing for %g seconds; closed", self._name, self._write_deadline)
                     return
+            if self._is_cut_off and not self._stream.is_aborted:
+                # A writer that ends stands for a client that cannot be told anything. This one is told in a moment.
+                await trio.sleep_forever()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
         finally:
@@ -205,7 +216,11 @@ class WebSocketChannel:
     async def aclose(self) -> None:
         """Write what is queued (``FLUSH_WITHIN``), then the close frame, and wait a moment for the client's
         (``GOODBYE_WITHIN``)."""
+        if self._closing[0] == CLOSE_GAVE_UP_SENDING:
+            # It has everything again when it comes back; what matters now is that it learns why.
+            self._outbox.discard()
         self._outbox.close()
+        self._stream.hold_all()
         flushed = await self._outbox.wait_flushed(FLUSH_WITHIN)
         try:
             if flushed:

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 from trio_websocket import ConnectionClosed, WebSocketConnection, connect_websocket, wrap_server_stream
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import Request
+from wsproto.events import CloseConnection, Request, TextMessage
 
 from hermes.nurseries.connection import ConnectionTree
 from hermes.protocols.channels.http_listener import ListenerLimits
@@ -166,6 +166,56 @@ async def test_a_slow_client_is_cut_off_with_1011_and_reads_only_whole_frames_be
         assert closed.value.reason is not None and closed.value.reason.code == CLOSE_GAVE_UP_SENDING
         assert texts == [f"{number:07d}" * 1000 for number in range(len(texts))]
         assert texts
+
+
+@pytest.mark.parametrize("cause", ["overflow", "write deadline"])
+async def test_a_client_that_reads_again_after_the_server_has_left_finds_the_1011(cause: str) -> None:
+    """However late: the server has closed its end before the client reads its first byte."""
+    ended = trio.Event()
+
+    async def handle(request: WebSocketRequest) -> None:
+        deadline = 0.2 if cause == "write deadline" else 30.0
+        limits = OutboxLimits(max_frames=64, max_bytes=1 << 20) if cause == "overflow" else None
+        channel = await request.accept(name=cause, limits=limits, write_deadline=deadline, ping_interval=None)
+
+        async def push() -> None:
+            number = 0
+            while channel.send_nowait(b"%07d" % number * 1000):
+                number += 1
+                await trio.lowlevel.checkpoint()
+                if cause == "write deadline" and number == 2000:
+                    await trio.sleep_forever()
+
+        tree = ConnectionTree(cause)
+
+        async def read() -> None:
+            tree.start_companion(push, name="push")
+            while await channel.receive() is not None:
+                pass
+
+        await tree.run(read=read, write=channel.run_writer, farewell=channel.aclose)
+        ended.set()
+
+    async with ws_server(handle) as server:
+        stream = await server.connect()
+        ws = WSConnection(ConnectionType.CLIENT)
+        await stream.send_all(ws.send(Request(host="x", target="/ws")))
+        with trio.fail_after(20):
+            await ended.wait()
+            texts, codes, text = [], [], ""
+            while data := await stream.receive_some():
+                ws.receive_data(data)
+                for event in ws.events():
+                    if isinstance(event, TextMessage):
+                        text += event.data
+                        if event.message_finished:
+                            texts.append(text)
+                            text = ""
+                    elif isinstance(event, CloseConnection):
+                        codes.append(event.code)
+    assert codes == [CLOSE_GAVE_UP_SENDING]
+    assert texts == [f"{number:07d}" * 1000 for number in range(len(texts))]
+    assert len(texts) > 10
 
 
 async def test_a_client_that_never_reads_is_dropped_at_the_write_deadline() -> None:
