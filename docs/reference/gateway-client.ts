@@ -330,6 +330,37 @@ export interface ConfigShowResult {
   sections: Record<string, Json>[];
 }
 
+export interface ConnectionAnswer {
+  settled_by: "all_resolved" | "continue" | "deadline" | "interrupt";
+  targets?: ConnectionTargetAnswer[] | null;
+}
+
+export interface ConnectionAsked {
+  session_id: string;
+  tool_call_id?: string | null;
+  op_id: string;
+  timeout_seconds: number;
+  targets: ConnectionTargetAsked[];
+  reason?: string | null;
+}
+
+/** ``env`` holds the values of ``required_env``; others are ignored. */
+export interface ConnectionTargetAnswer {
+  name: string;
+  status: "approved" | "skipped";
+  detail?: string | null;
+  env?: Record<string, string> | null;
+}
+
+export interface ConnectionTargetAsked {
+  name: string;
+  kind: string;
+  action: string;
+  state: string;
+  connect_url?: string | null;
+  required_env?: string[] | null;
+}
+
 export interface DelegationPauseParams {
   profile?: string | null;
   request_key?: string | null;
@@ -700,6 +731,9 @@ export interface PreviewActAsked {
   submit?: boolean | null;
   to?: string | null;
   amount?: number | null;
+  full?: boolean | null;
+  max?: number | null;
+  allow_shortcut?: boolean | null;
 }
 
 export interface ProcessEntry {
@@ -1714,6 +1748,9 @@ export interface TourAsked {
   title?: string | null;
   text?: string | null;
   side?: string | null;
+  steps?: Record<string, Json>[] | null;
+  step_index?: number | null;
+  preset?: string | null;
 }
 
 /** One message of the visible conversation (§3.10); tool rows have no ``row_id``. */
@@ -1794,6 +1831,13 @@ export interface VaultCodeAsked {
   tool_call_id?: string | null;
   site?: string | null;
   hint?: string | null;
+}
+
+export interface VaultSaveLoginAsked {
+  session_id: string;
+  tool_call_id?: string | null;
+  origin: string;
+  site: string;
 }
 
 export interface VaultUnlockAsked {
@@ -1963,6 +2007,7 @@ export interface Events {
 export interface ServerRequests {
   "approval": { params: ApprovalAsked; result: ApprovalAnswer };
   "clarify": { params: ClarifyAsked; result: ClarifyAnswer };
+  "connection": { params: ConnectionAsked; result: ConnectionAnswer };
   "preview.act": { params: PreviewActAsked; result: ValueAnswer };
   "preview.read": { params: LinesAsked; result: ValueAnswer };
   "secret": { params: SecretAsked; result: ValueAnswer };
@@ -1970,6 +2015,7 @@ export interface ServerRequests {
   "terminal.read": { params: LinesAsked; result: ValueAnswer };
   "tour": { params: TourAsked; result: ValueAnswer };
   "vault.code": { params: VaultCodeAsked; result: ValueAnswer };
+  "vault.save_login": { params: VaultSaveLoginAsked; result: ValueAnswer };
   "vault.unlock_prompt": { params: VaultUnlockAsked; result: ValueAnswer };
   "window.read": { params: Asked; result: ValueAnswer };
 }
