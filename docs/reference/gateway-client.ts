@@ -207,6 +207,7 @@ export interface ClientCapabilitiesParams {
   server_requests?: boolean | null;
   legacy_requests?: boolean | null;
   tool_progress?: boolean | null;
+  steers?: boolean | null;
 }
 
 export interface ClientCapabilitiesResult {
@@ -598,6 +599,11 @@ export interface MessageComplete {
 export interface MessageInterim {
   text: string;
   already_streamed: boolean;
+}
+
+export interface MessageSteer {
+  text: string;
+  status: "accepted" | "delivered" | "redirected";
 }
 
 export interface ModelDisconnectParams {
@@ -1963,6 +1969,7 @@ export interface Events {
   "thinking.delta": TextPayload;
   "message.interim": MessageInterim;
   "message.complete": MessageComplete;
+  "message.steer": MessageSteer;
   "error": ErrorPayload;
   "tool.generating": ToolGenerating;
   "tool.start": ToolStart;

@@ -159,6 +159,37 @@ async def test_one_of_two_tools_is_stopped_from_the_tree_and_the_turn_goes_on(tm
         assert all(span["ended_at"] for span in data["spans"])
 
 
+async def test_what_one_page_says_to_the_running_turn_appears_on_the_other_and_after_a_reload(tmp_path: Path) -> None:
+    def scene(page: Page) -> None:
+        page.say("Do two things")
+        page.find(".tool.running .output", "test 1 passed")
+        other.open(ready.origin, key_of(ready.home))
+        other.click(".session", "Do two things")
+        other.find(".tool.running")
+        page.say("Only the second, please")
+        for each in (page, other):
+            each.find(".prompt.noted", "Only the second, please")
+        other.driver.refresh()
+        other.find(".prompt.noted", "Only the second, please")
+        page.click(".tool.running .stop-one")
+        for each in (page, other):
+            each.find(".answer", "Only the second, please")
+            each.idle()
+            assert each.texts(".bubble") == ["Do two things", "Only the second, please"]
+        other.driver.refresh()
+        other.find(".answer", "Only the second, please")
+        assert other.texts(".bubble") == ["Do two things", "Only the second, please"]
+
+    async with console(tmp_path) as ready:
+        second = browser(tmp_path / "other")
+        other = await trio.to_thread.run_sync(second.__enter__)
+        try:
+            await ready.act(scene)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(partial(second.__exit__, None, None, None))
+
+
 async def test_a_steer_reaches_the_model_and_escape_stops_the_turn(tmp_path: Path) -> None:
     def steer(page: Page) -> None:
         page.say("Do two things")

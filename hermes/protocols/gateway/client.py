@@ -8,10 +8,19 @@ has exactly the events before it on the wire and all later ones behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from hermes.errors import InvalidParams
-from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent, SessionInfoChanged, ToolProgress
+from hermes.events import (
+    ClientRequestClosed,
+    ClientRequestOpened,
+    RedirectApplied,
+    SessionEvent,
+    SessionInfoChanged,
+    SteerAccepted,
+    SteerDelivered,
+    ToolProgress,
+)
 from hermes.nurseries.client_requests import Attachment
 from hermes.nurseries.containment import PooledTask
 from hermes.nurseries.session import Session
@@ -24,6 +33,8 @@ from hermes.protocols.gateway.legacy import legacy_info
 from hermes.protocols.gateway.server import BRIDGED_REQUESTS, SERVER_REQUESTS, GatewayServer
 from hermes.protocols.gateway.shapes import live_info
 from hermes.protocols.rpc.dispatcher import RpcConnection
+
+STEERS: Final = (SteerAccepted, SteerDelivered, RedirectApplied)
 
 
 class GatewayClient:
@@ -42,6 +53,7 @@ class GatewayClient:
         self.declared: bool | None = None
         self.legacy_declared = False
         self.progress_declared = False
+        self.steers_declared = False
         self.current: str | None = None
         """Runtime id of the session that this client made, resumed or activated last."""
         self.columns = 80
@@ -89,8 +101,11 @@ class GatewayClient:
         return method in SERVER_REQUESTS and (self.declared is True or (not self.is_websocket and self.reads_requests))
 
     def wants(self, event: SessionEvent) -> bool:
-        """Output of running tools comes often and most hosts have no use for it: it goes to those who asked for it."""
-        return self.progress_declared or not isinstance(event, ToolProgress)
+        """Output of running tools comes often and most hosts have no use for it: it goes to those who asked for it.
+        So does what others say to a running turn, which hosts of the protocol's older days do not know."""
+        if isinstance(event, ToolProgress):
+            return self.progress_declared
+        return self.steers_declared or not isinstance(event, STEERS)
 
     # --- sessions ---
 

@@ -125,11 +125,15 @@ def _translate_side_event(event: SideEvent) -> WireEvent | None:
         case ev.ToolProgress(call_id=call_id, name=name, preview=preview):
             # Only for clients that have asked for it (``client.capabilities``).
             return WireEvent("tool.progress", {"tool_id": call_id, "name": name, "preview": preview})
+        case ev.SteerAccepted(text=text):
+            # These three, too.
+            return WireEvent("message.steer", {"text": text, "status": "accepted"})
+        case ev.SteerDelivered(text=text):
+            return WireEvent("message.steer", {"text": text, "status": "delivered"})
+        case ev.RedirectApplied(text=text):
+            return WireEvent("message.steer", {"text": text, "status": "redirected"})
         case (
-            ev.SteerAccepted()
-            | ev.SteerDelivered()
-            | ev.RedirectApplied()
-            | ev.TurnStopping()
+            ev.TurnStopping()
             | ev.HistoryRewound()
             | ev.HistoryCompressed()
             | ev.CommandsChanged()

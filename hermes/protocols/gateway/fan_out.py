@@ -17,7 +17,16 @@ from weakref import WeakValueDictionary
 
 import trio
 
-from hermes.events import ClientRequestClosed, ClientRequestOpened, SessionEvent, SessionInfoChanged, ToolProgress
+from hermes.events import (
+    ClientRequestClosed,
+    ClientRequestOpened,
+    RedirectApplied,
+    SessionEvent,
+    SessionInfoChanged,
+    SteerAccepted,
+    SteerDelivered,
+    ToolProgress,
+)
 from hermes.nurseries.event_log import EventLog, Lagged, LogClosed
 from hermes.nurseries.session import Session
 from hermes.protocols.channels.message_channel import Frames
@@ -40,7 +49,15 @@ MOST_SPACE: Final = 0.010
 SPACED_EVENTS: Final = 128
 """So many deltas wait for their companions, far fewer than a log keeps."""
 
-DIFFERENT_FOR_EACH: Final = (ClientRequestOpened, ClientRequestClosed, SessionInfoChanged, ToolProgress)
+DIFFERENT_FOR_EACH: Final = (
+    ClientRequestOpened,
+    ClientRequestClosed,
+    RedirectApplied,
+    SessionInfoChanged,
+    SteerAccepted,
+    SteerDelivered,
+    ToolProgress,
+)
 """What a client gets of these depends on what it has declared and answered."""
 
 

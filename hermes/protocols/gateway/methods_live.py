@@ -45,6 +45,7 @@ def client_capabilities(client: GatewayClient, params: s.ClientCapabilitiesParam
     client.declared = params.server_requests is True
     client.legacy_declared = params.legacy_requests is True
     client.progress_declared = params.tool_progress is True
+    client.steers_declared = params.steers is True
     return {"server_requests": sorted((*SERVER_REQUESTS, *BRIDGED_REQUESTS)), "declines_not_shown": True}
 
 

@@ -95,6 +95,7 @@ class ClientCapabilitiesParams(GatewayParams):
     server_requests: bool | None = None
     legacy_requests: bool | None = None
     tool_progress: bool | None = None
+    steers: bool | None = None
 
 
 class ClientCapabilitiesResult(Result):

@@ -94,6 +94,11 @@ class ToolStart(Payload):
     args_text: str | None = None
 
 
+class MessageSteer(Payload):
+    text: str
+    status: Literal["accepted", "delivered", "redirected"]
+
+
 class ToolProgress(Payload):
     tool_id: str
     name: str
@@ -306,6 +311,7 @@ EVENTS: Final[tuple[EventSpec, ...]] = (
     EventSpec("thinking.delta", TextPayload, "Status text while waiting; replaces the former one."),
     EventSpec("message.interim", MessageInterim, "Text that came before tool calls."),
     EventSpec("message.complete", MessageComplete, "The one end of a turn."),
+    EventSpec("message.steer", MessageSteer, "Said to the running turn, by anybody; for clients that asked for it."),
     EventSpec("error", ErrorPayload, "A turn that never began, or a session that cannot be made ready."),
     EventSpec("tool.generating", ToolGenerating, "The model writes a call."),
     EventSpec("tool.start", ToolStart, "A call begins; node_id is for scope.cancel."),

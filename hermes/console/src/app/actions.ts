@@ -157,8 +157,7 @@ async function steer(text: string): Promise<void> {
       await submit(text);
       return;
     }
-    const now = store.conversation.value;
-    if (now?.id === open.id) store.conversation.value = model.add(now, { kind: "user", text, images: [], note: "Steered" });
+    // Shown by the event that tells every page of it.
   } catch (error) {
     if (!store.draft.value) store.draft.value = text;
     report(error);

@@ -221,6 +221,8 @@ export function applyEvent(before: Conversation, event: GatewayEvent): Conversat
       return { ...before, status: payload.text === "ready" ? "" : payload.text };
     case "message.interim":
       return payload.already_streamed ? closed(before) : closed(onAnswer(before, (item) => ({ ...item, text: payload.text })));
+    case "message.steer":
+      return steered(before, payload);
     case "tool.generating":
       return { ...before, status: `Writing a call of ${payload.name}…` };
     case "tool.start":
@@ -334,6 +336,14 @@ function turnEnded(before: Conversation, payload: any): Conversation {
   if (payload.status === "interrupted") next = withNotice(next, "warning", stoppedText(payload.cause, payload.reason));
   if (payload.warning) next = withNotice(next, "warning", payload.warning);
   return next;
+}
+
+/** Said to the running turn, here or on another page. Its delivery says nothing new of one that is shown. */
+function steered(before: Conversation, payload: any): Conversation {
+  const start = before.items.findLastIndex((item) => item.kind === "user" && isPrompt(item));
+  const shown = before.items.slice(start + 1).some((item) => item.kind === "user" && item.text === payload.text);
+  if (payload.status === "delivered" && shown) return before;
+  return add(before, { kind: "user", text: payload.text, images: [], note: DISPLAY_NOTES.steer });
 }
 
 /** A steer that came too late is handed back, so it was not said. */

@@ -119,9 +119,9 @@ async function onReady(newEpoch: string): Promise<void> {
 
 async function declare(): Promise<void> {
   try {
-    await call("client.capabilities", { server_requests: true, tool_progress: true });
+    await call("client.capabilities", { server_requests: true, tool_progress: true, steers: true });
   } catch (error) {
-    // A server that knows nothing of progress refuses the word.
+    // A server that knows nothing of these refuses the words.
     if (!(error instanceof RpcError)) throw error;
     await call("client.capabilities", { server_requests: true });
   }
@@ -192,9 +192,6 @@ function rebuilt(snapshot: Snapshot, since: EventsSince): Conversation {
     next = { ...model.withPrompt(next, snapshot.inflight), lastSeq: 0 };
     for (const event of since.events.slice(start)) next = model.applyEvent(next, event);
     next = { ...next, queued, lastSeq: since.latest_seq };
-    for (const text of snapshot.inflight.corrections ?? []) {
-      next = model.add(next, { kind: "user", text, images: [], note: "Steered" });
-    }
   } else if (snapshot.inflight) {
     next = model.withInflight(next, snapshot.inflight);
   }
