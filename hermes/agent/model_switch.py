@@ -15,6 +15,7 @@ from typing import Final, Literal
 from hermes.agent.model_catalog import (
     EFFORTS,
     SMALL_WINDOW,
+    check_served,
     curated_models,
     default_model,
     family_head,
@@ -25,6 +26,7 @@ from hermes.agent.model_catalog import (
     plain_name,
 )
 from hermes.agent.provider_rows import CUSTOM_ALIASES, DEMO, PROVIDER_ROWS, find_row, provider_names, slug
+from hermes.errors import ModelNotServed
 from hermes.records import dataclass
 
 ParseError = Literal["once_with_global", "once_requires_target", "bad_reasoning", "bad_flags"]
@@ -161,7 +163,10 @@ class ModelWorld:
 
 @dataclass(frozen=True, slots=True)
 class ModelSwitch:
-    """The result of a switch. On failure ``error_message`` is set and the rest is what was."""
+    """The result of a switch. On failure ``error_message`` is set and the rest is what was.
+
+    ``known``: the name is in a list of the provider, of the user, or says itself where it belongs.
+    """
 
     success: bool
     new_model: str = ""
@@ -179,6 +184,7 @@ class ModelSwitch:
     confirm_message: str | None = None
     context_length: int | None = None
     vision: bool | None = None
+    known: bool = True
 
 
 class _Refused(Exception):
@@ -244,6 +250,7 @@ def _accepted(
         confirm_message=confirm,
         context_length=facts.context,
         vision=facts.vision,
+        known=warning is None,
     )
 
 
@@ -479,4 +486,9 @@ class _Lookup:
         return model, self._unknown(model, provider)
 
     def _unknown(self, model: str, provider: str) -> str:
+        """The warning for a name that is in no list of the provider; refused if it is another vendor's for certain."""
+        try:
+            check_served(model, provider)
+        except ModelNotServed as error:
+            raise _Refused(error.message, tuple(error.data["suggestions"])) from None
         return f"{model} is not in the known list of {provider}"

@@ -6,46 +6,20 @@ turn only; or on the configuration. A switch that fails changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
-from hermes.agent.model_switch import ModelSwitch, ModelWorld, parse_model_command, resolve_switch
+from hermes.agent.model_switch import ModelSwitch, parse_model_command, resolve_switch
 from hermes.errors import InvalidValue, ProviderNotConfigured
+from hermes.nurseries.model_names import ModelChoices, world_of
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_changes import set_model, set_reasoning_effort
 from hermes.records import dataclass
-from hermes.settings import Settings
 
 ONCE = "model_once"
 """Where a choice for the next turn waits, in the session's memory: ``(model, provider)``."""
 
 Scope = Literal["once", "session", "global"]
-
-
-@runtime_checkable
-class ModelChoices(Protocol):
-    """A model gateway that knows what may be chosen."""
-
-    def world(
-        self,
-        *,
-        model: str | None,
-        provider: str | None,
-        aliases: Mapping[str, Any],
-        persist_by_default: bool,
-        context_tokens: int,
-    ) -> ModelWorld: ...
-
-    async def options(
-        self,
-        *,
-        model: str | None,
-        provider: str | None,
-        refresh: bool,
-        include_unconfigured: bool,
-        explicit_only: bool,
-    ) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +40,10 @@ class Switched:
         return f"model: {self.model} ({self.provider}), {where[self.scope]}"
 
 
-def world_of(session: Session) -> ModelWorld:
-    """Where a switch of this session starts from."""
-    services = session.services
-    info = session.info()
-    settings: Settings = services.settings()
-    if isinstance(services.models, ModelChoices):
-        return services.models.world(
-            model=info.model or None,
-            provider=info.provider or None,
-            aliases=settings.model_aliases,
-            persist_by_default=settings.model.persist_switch_by_default,
-            context_tokens=session.last_prompt_tokens,
-        )
-    provider = info.provider or services.models.default_provider()
-    return ModelWorld(provider, info.model, authenticated=frozenset({provider}))
-
-
 async def switch(session: Session, line: str, *, confirmed: bool = False) -> Switched:
     """Do what ``/model <line>`` means. Raises ``InvalidValue`` (with near names), ``ProviderNotConfigured``."""
     command = parse_model_command(line)
-    choice = resolve_switch(command, world_of(session))
+    choice = resolve_switch(command, world_of(session.services, session))
     if not choice.success:
         data = {"candidates": list(choice.candidates)} if choice.candidates else None
         raise InvalidValue(choice.error_message or "this model cannot be used", data=data)

@@ -16,6 +16,7 @@ from hermes.errors import InvalidValue, ProviderNotConfigured, SessionBusy
 from hermes.events import HistoryRewound
 from hermes.nurseries import turn_start
 from hermes.nurseries.held_work import start_held
+from hermes.nurseries.model_names import resolve_named
 from hermes.nurseries.pinned import forget_prompt
 from hermes.nurseries.session import Session
 
@@ -55,15 +56,13 @@ def restore_mode(session: Session) -> str:
 async def switch_model(session: Session, name: str, provider: str | None = None) -> ResolvedModel:
     """Use another model from the next turn on, in this session only.
 
-    ``name`` is bare, or ``provider:model``; a bare one is looked for at the session's provider first. Raises
-    ``SessionBusy``, ``ModelNotServed``, ``InvalidValue``; then nothing has changed.
+    ``name`` means what it means in a ``/model`` line. Raises ``SessionBusy``, ``ModelNotServed``, ``InvalidValue``;
+    then nothing has changed.
     """
     if session.slot.taken:
         raise SessionBusy("a turn is running; switch the model when it has ended")
-    models = session.services.models
     try:
-        resolved = await models.resolve(name, provider)
-        models.provider_for(resolved)
+        resolved = await resolve_named(session.services, name, provider, session)
     except ProviderNotConfigured as error:
         raise InvalidValue(error.message, data={"model": name}) from None
     if session.slot.taken:

@@ -43,6 +43,7 @@ SHADOWED = replace(CLAUDE, user_providers=(UserProvider("custom:openai", "openai
 
 Expected = tuple[str, str] | tuple[str, str, str]
 NEW, AMBIGUOUS, FAILS = "not in the known list", "ambiguous", "!"
+ELSEWHERE = "is not a model of provider anthropic; try claude-"
 
 ROWS: list[tuple[ModelWorld, str, Expected]] = [
     # aliases
@@ -92,7 +93,7 @@ ROWS: list[tuple[ModelWorld, str, Expected]] = [
     (CLAUDE, "o3", ("openai-api", "o3")),
     (CLAUDE, "kimi", ("openrouter", "moonshotai/kimi-k2.5")),
     (CLAUDE, "grok", (FAILS, AMBIGUOUS)),
-    (ALONE, "o3", ("anthropic", "o3", NEW)),
+    (ALONE, "o3", (FAILS, ELSEWHERE)),
     (OPENAI, "haiku", (FAILS, AMBIGUOUS)),
     (replace(OPENAI, authenticated=frozenset({"openai-api", "anthropic"})), "haiku", ("anthropic", "claude-haiku-4-5")),
     (CLAUDE, "haiku --provider openrouter", ("openrouter", "anthropic/claude-haiku-4.5")),
@@ -129,9 +130,9 @@ ROWS: list[tuple[ModelWorld, str, Expected]] = [
     (CLAUDE, "gpt-5.2", ("openai-api", "gpt-5.2")),
     (CLAUDE, "grok-4", ("xai", "grok-4")),
     (OPENAI, "claude-opus-4.5", ("anthropic", "claude-opus-4-5")),
-    (ALONE, "gpt-5.2", ("anthropic", "gpt-5.2", NEW)),
+    (ALONE, "gpt-5.2", (FAILS, ELSEWHERE)),
     (CUSTOM, "gpt-4o", ("custom", "gpt-4o", NEW)),
-    (CLAUDE, "deepseek-chat", ("anthropic", "deepseek-chat", NEW)),
+    (CLAUDE, "deepseek-chat", (FAILS, ELSEWHERE)),
     # unknown
     (CLAUDE, "claude-next-99", ("anthropic", "claude-next-99", NEW)),
     (CUSTOM, "whatever", ("custom", "whatever", NEW)),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hermes.agent.model_catalog import check_served
 from hermes.agent.model_switch import ModelWorld
-from hermes.agent.ports import Provider
+from hermes.agent.ports import Provider, ResolvedModel
 from hermes.nurseries.services import Services
 from tests.support.core import OneModel, make_services
 
@@ -18,6 +19,16 @@ class ManyWorlds(OneModel):
         super().__init__(provider)
         self.now = ModelWorld("custom", "scripted-1")
         self.preferred = "custom"
+        self.called: list[tuple[str, str]] = []
+        """(provider, model) of the models that were about to be called."""
+
+    async def resolve(self, model: str | None, provider: str | None) -> ResolvedModel:
+        check_served(model, provider)
+        return await super().resolve(model, provider)
+
+    def provider_for(self, resolved: ResolvedModel) -> Provider:
+        self.called.append((resolved.provider, resolved.model))
+        return super().provider_for(resolved)
 
     def world(self, **given: Any) -> ModelWorld:
         return replace(self.now, has_default=True)

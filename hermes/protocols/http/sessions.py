@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from hermes.agent.model_catalog import check_served
 from hermes.agent.ports import StoredSession
 from hermes.errors import InvalidValue, ModelNotServed, ProviderNotConfigured, SessionBusy, StoredSessionNotFound
 from hermes.messages import ImagePart, Row, TextPart
+from hermes.nurseries.model_names import resolve_named
+from hermes.nurseries.session_delete import delete_stored
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.error_table import HttpRefusal
 from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply, whole_number
@@ -213,7 +216,8 @@ async def delete_session(call: Call) -> Reply:
             raise SessionBusy("a turn of this session is running; stop it first")
         api.tree.registry.close_nowait(live, CancelReason(Cause.SESSION_CLOSED, "deleted"))
         await live.wait_closed()
-    await api.services.store.delete_session(key)
+    await delete_stored(api.services, key)
+    api.runs.forget_session(key)
     return json_reply({"object": "hermes.session.deleted", "id": key, "deleted": True})
 
 
@@ -341,8 +345,9 @@ async def _lockable(api: Api, model: Any, provider: Any) -> tuple[str, str]:
     if provider is not None and not isinstance(provider, str):
         raise HttpRefusal("missing_model", "provider must be a name", param="provider")
     try:
-        resolved = await api.services.models.resolve(model.strip(), provider or None)
-        api.services.models.provider_for(resolved)
+        if provider:
+            check_served(model.strip(), provider)
+        resolved = await resolve_named(api.services, model, provider)
     except (InvalidValue, ModelNotServed, ProviderNotConfigured) as error:
         raise HttpRefusal("model_lock_unavailable", error.message, param="model") from None
     return resolved.model, resolved.provider

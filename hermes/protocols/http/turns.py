@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import trio
 
+from hermes.agent.model_switch import ModelSwitch
 from hermes.agent.ports import ResolvedModel
 from hermes.errors import (
     HermesError,
@@ -23,6 +24,7 @@ from hermes.errors import (
     StoredSessionNotFound,
 )
 from hermes.messages import Row, TurnLimits
+from hermes.nurseries.model_names import meaning
 from hermes.nurseries.run import Run, RunRequest
 from hermes.nurseries.runs import Admission
 from hermes.nurseries.session import Session
@@ -160,7 +162,7 @@ async def choose_model(
     model, provider = text_member(body, "model"), text_member(body, "provider")
     requested = {"provider": provider or "", "model": model or ""}
     shown = model or api.model_id
-    source = "global"
+    source, refusal = "global", None
     route = api.server.model_routes.get(model) if model else None
     if provider is not None and provider.startswith(OWN_ROUTE):
         # A route's key pays for the route's model, and for no other.
@@ -175,9 +177,16 @@ async def choose_model(
         model = None
     if source == "global" and (model or provider):
         source = "raw_request"
-        if model and not provider and not bare and not await _is_served(api, model):
-            model, source = None, "global"
+        meant = meaning(api.services, model, provider, session) if model else None
+        if model and not provider and not bare and not await _is_served(api, model, meant):
+            model, source, meant = None, "global", None
+        if meant is not None and meant.success:
+            model, provider = meant.new_model, meant.target_provider
+        elif meant is not None:
+            refusal = meant.error_message
     resolved = await _resolve(api, model, provider, session)
+    if refusal is not None and not resolved.demo:
+        raise HttpRefusal("invalid_request", refusal, param="model")
     if not model and not provider and session is not None and session.stored.model:
         source = "session_model_lock" if session.stored.model_config.get("model_lock") else "session_model"
     options = model_options(body)
@@ -192,14 +201,23 @@ def _check_route(alias: str, route: Mapping[str, Any], provider: str | None) -> 
         raise HttpRefusal("model_route_conflict", f"{alias} is served by its own provider", param="provider")
 
 
-async def _is_served(api: Api, model: str) -> bool:
-    if not api.server.direct_model_requests:
+async def _is_served(api: Api, model: str, meant: ModelSwitch | None) -> bool:
+    if not api.server.direct_model_requests or (meant is not None and not meant.success):
         return False
     models = api.services.models
     try:
-        resolved = await models.resolve(model, None)
-        if resolved.model != model or not resolved.provider.startswith("custom") or not isinstance(models, ModelLister):
+        if meant is None:
+            resolved = await models.resolve(model, None)
+        else:
+            resolved = await models.resolve(meant.new_model, meant.target_provider)
+            if not resolved.provider.startswith("custom"):
+                # A name that says where it belongs is no label.
+                named = meant.new_model != model and (":" in model or "/" in model)
+                return (meant.known or named) and not resolved.demo
+        if resolved.model != model or not resolved.provider.startswith("custom"):
             return not resolved.demo
+        if not isinstance(models, ModelLister):
+            return meant is None or meant.known
         served: Sequence[Any] = ()
         with trio.move_on_after(CATALOG_WITHIN):
             served = await models.served_models(resolved.provider)
