@@ -190,7 +190,8 @@ async def _first_prompt(client: GatewayClient, runtime: str, key: str) -> str | 
         client.one.ledger.settle(prompt, Fate.REFUSED)
         client.refused(answer, "prompt.submit", key, STORE_CODES, ELSEWHERE)
         return None
-    client.one.ledger.settle(prompt, Fate.ACCEPTED)
+    stored = answer["result"].get("user_row_id") is not None
+    client.one.ledger.settle(prompt, Fate.ACCEPTED if stored else Fate.PERHAPS)
     client.one.keys.append(key)
     return runtime
 
@@ -207,8 +208,9 @@ async def submit(client: GatewayClient, runtime: str, word: str | None = None, *
         client.one.ledger.settle(prompt, Fate.REFUSED)
         client.refused(answer, "prompt.submit", key)
     else:
-        status = answer["result"]["status"]
-        client.one.ledger.settle(prompt, Fate.ACCEPTED if status == "streaming" else Fate.PERHAPS)
+        # Without a row its turn was stopped before it began; an ``error`` event says so.
+        stored = answer["result"].get("user_row_id") is not None
+        client.one.ledger.settle(prompt, Fate.ACCEPTED if stored else Fate.PERHAPS)
     return answer
 
 

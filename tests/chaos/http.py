@@ -169,7 +169,7 @@ async def rest_of(answer: StreamingAnswer) -> str:
     length = int(answer.headers.get("content-length", "0"))
     while len(answer._raw) < length:
         if not (more := await answer.stream.receive_some()):
-            break
+            raise OSError("cut off")
         answer._raw += more
     return answer._raw[:length].decode()
 

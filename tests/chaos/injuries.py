@@ -107,7 +107,7 @@ async def killed(one: Stage, dice: random.Random) -> None:
 
 
 async def stopped(one: Stage, dice: random.Random) -> None:
-    if (life := victim(one, dice)) is None:
+    if (life := victim(one, dice)) is None or not life.ready:
         return
     if life.kind != "serve" and dice.random() < 0.4:
         one.trace.note(life.name, "end of input")

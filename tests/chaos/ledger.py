@@ -78,7 +78,7 @@ class Ledger:
         allowed = {Fate.ACCEPTED: (1,), Fate.REFUSED: (0,)}.get(prompt.fate, (0, 1))
         if times not in allowed:
             text = f"prompt {prompt.text!r} is stored {times} times; it was {prompt.fate.value}"
-            raise Violation("I10", text, prompt.session)
+            raise Violation("I10", text, prompt.session, prompt.text)
 
     def _check_histories(self, connection: sqlite3.Connection) -> None:
         """Each result belongs to a call. Calls of the newest turn may be open: its server may have died."""

@@ -39,6 +39,8 @@ class Life(HttpServer):
     kind = ""
     number = 0
     dying = False
+    ready = False
+    """It has said something: a signal finds its handler."""
     baseline: tuple[int, int, int] | None = None
 
     def begin(self, kind: str, number: int) -> None:
@@ -59,8 +61,10 @@ class Life(HttpServer):
             frame = None
         if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0":
             self.stray.append(line.decode(errors="replace")[:200])
-        elif self.hear is not None:
-            self.hear(frame)
+        else:
+            self.ready = True
+            if self.hear is not None:
+                self.hear(frame)
 
     async def read_output(self) -> None:
         await super().read_output()
@@ -125,6 +129,7 @@ class Lives:
                 await wait_for_health(life)
             if waiting.cancelled_caught:
                 raise Violation("start", f"{life.name} does not answer after {START:.0f} s: {life.stderr[-3000:]}")
+            life.ready = True
         self.current[kind] = life
         return life
 

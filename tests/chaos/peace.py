@@ -172,5 +172,5 @@ def first_violation(error: BaseException) -> Violation | None:
 
 def story(one: Stage, error: BaseException) -> str:
     found = first_violation(error)
-    session = found.session if found is not None else ""
-    return f"{found or error!r}\n\nlast of {session or 'all'}:\n{one.trace.last_of(session)}"
+    session, needle = (found.session, found.needle) if found is not None else ("", "")
+    return f"{found or error!r}\n\nlast of {session or 'all'}:\n{one.trace.last_of(session, needle)}"

@@ -14,10 +14,11 @@ SHOWN = 40
 class Violation(AssertionError):
     """An invariant does not hold. ``session`` narrows the trace that is printed."""
 
-    def __init__(self, invariant: str, text: str, session: str = "") -> None:
+    def __init__(self, invariant: str, text: str, session: str = "", needle: str = "") -> None:
         super().__init__(f"{invariant}: {text}")
         self.invariant = invariant
         self.session = session
+        self.needle = needle
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,12 @@ class Trace:
         """An answer or an observation: shown, not counted."""
         self._entries.append(Entry(trio.current_time() - self._began, who, session, what[:300]))
 
-    def last_of(self, session: str) -> str:
-        """The end of the story of one session, and what was done to the servers meanwhile; of all if none is named."""
+    def last_of(self, session: str, needle: str = "") -> str:
+        """The end of the story of one session, and what was done to the servers meanwhile; of all if none is named.
+
+        ``needle``: what happened around the thing that is named so, instead of the end.
+        """
         entries = [one for one in self._entries if not session or one.session in ("", session)]
-        return "\n".join(map(str, entries[-SHOWN:]))
+        found = next((number for number, one in enumerate(entries) if needle and needle in one.what), None)
+        shown = entries[-SHOWN:] if found is None else entries[max(0, found - SHOWN // 3) : found + SHOWN]
+        return "\n".join(map(str, shown))
