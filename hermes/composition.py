@@ -62,6 +62,7 @@ def build_services(
         owner_tag(str(home)),
         kill_grace=loaded.settings.limits.kill_grace,
         limit_per_session=loaded.settings.limits.max_processes,
+        home=home,
     )
     hide = redact if loaded.settings.security.redact_secrets else _as_it_is
 

@@ -28,7 +28,8 @@ from hermes.cli.model_command import with_models
 from hermes.cli.running_server import RunningServer
 from hermes.config import LoadedSettings, config_path, load_settings, read_server_key
 from hermes.errors import HermesError, InvalidValue, StoreUnavailable
-from hermes.nurseries import process_tree
+from hermes.nurseries.process_tree import owner_tag
+from hermes.nurseries.processes import find_left_behind, kill_left_behind
 from hermes.start import DATABASE
 
 OLDEST: Final = (3, 11)
@@ -210,11 +211,11 @@ def _contents(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 def leftovers(home: Path, *, fix: bool) -> Iterator[Finding]:
     """Processes that a server which died had started for this home."""
-    owner = process_tree.owner_tag(str(home))
-    if fix and (killed := process_tree.kill_left_behind(owner)):
+    owner = owner_tag(str(home))
+    if fix and (killed := kill_left_behind(owner, home)):
         yield _ok("leftovers", f"killed {len(killed)} processes of a dead server")
         return
-    left = process_tree.find_left_behind(owner)
+    left = find_left_behind(owner, home)
     if left:
         pids = ", ".join(str(pid) for pid in left)
         yield _wrong("leftovers", f"a dead server has left processes: {pids}", "the next start kills them (or --fix)")

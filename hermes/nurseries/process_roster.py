@@ -113,6 +113,20 @@ class Roster:
             del self._seen[pid]
         entry.gone.set()
 
+    def descendants(self) -> list[ProcessStat]:
+        """Every running descendant of the server in a session of its own, whosever it is; nothing where orphans do not
+        come to us."""
+        found: list[ProcessStat] = []
+        stack = children_of(self._me) if self._orphans_come_to_us else []
+        while stack:
+            pid = stack.pop()
+            stat = read_stat(pid)
+            if stat is not None and stat.running:
+                if stat.session != self._my_session:
+                    found.append(stat)
+                stack += children_of(pid)
+        return found
+
     def entries(self) -> list[Entry]:
         """The commands of which something may still run, oldest first."""
         return list(self._entries.values())

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hermes.records import dataclass
 
@@ -160,15 +160,16 @@ def send_signal(target: ProcessStat, number: signal.Signals) -> None:
                 os.close(handle)
 
 
-def kill_left_behind(owner: OwnerTag) -> list[int]:
-    """Kill the processes of dead servers of the same home, with all that descends from them.
+def kill_left_behind(owner: OwnerTag, known: Mapping[int, ProcessStat]) -> list[int]:
+    """Kill the processes of dead servers of the same home, with all that descends from them: those that carry a mark,
+    and those that are ``known``.
 
     Never this process or one of its ancestors: a server may itself have been started by a tool.
     """
     killed: list[int] = []
     for _ in range(20):  # a process may fork while we read; the next pass finds its child
         processes = read_all()
-        targets = _left_behind(processes, owner) if processes else set()
+        targets = _left_behind(processes, owner, known) if processes else set()
         if not targets:
             break
         for pid in sorted(targets):
@@ -178,13 +179,13 @@ def kill_left_behind(owner: OwnerTag) -> list[int]:
     return killed
 
 
-def find_left_behind(owner: OwnerTag) -> list[int]:
+def find_left_behind(owner: OwnerTag, known: Mapping[int, ProcessStat]) -> list[int]:
     """What ``kill_left_behind`` would kill."""
     processes = read_all()
-    return sorted(_left_behind(processes, owner)) if processes else []
+    return sorted(_left_behind(processes, owner, known)) if processes else []
 
 
-def _left_behind(processes: dict[int, ProcessStat], owner: OwnerTag) -> set[int]:
+def _left_behind(processes: dict[int, ProcessStat], owner: OwnerTag, known: Mapping[int, ProcessStat]) -> set[int]:
     children: dict[int, list[int]] = {}
     for stat in processes.values():
         children.setdefault(stat.parent, []).append(stat.pid)
@@ -194,13 +195,21 @@ def _left_behind(processes: dict[int, ProcessStat], owner: OwnerTag) -> set[int]
         spared.add(ancestor.parent)
         ancestor = processes.get(ancestor.parent)
     found: set[int] = set()
-    stack = [pid for pid in processes if pid not in spared and _has_dead_owner(pid, owner)]
+    stack = [
+        pid
+        for pid, stat in processes.items()
+        if pid not in spared and (_is_known(stat, known) or _has_dead_owner(pid, owner))
+    ]
     while stack:
         pid = stack.pop()
         if pid not in found and pid not in spared:
             found.add(pid)
             stack += children.get(pid, [])
     return {pid for pid in found if processes[pid].running}
+
+
+def _is_known(stat: ProcessStat, known: Mapping[int, ProcessStat]) -> bool:
+    return stat.pid in known and known[stat.pid].start == stat.start
 
 
 def _has_dead_owner(pid: int, owner: OwnerTag) -> bool:

@@ -7,8 +7,9 @@ a grace killed, until /proc shows nothing of it any more. That clean-up is shiel
 
 Who owns the scopes and nurseries in which commands run is decided elsewhere; `run` needs none, background and
 piped processes (`background_process.py`, `piped_process.py`) are supervised in the task that their owner gives
-them. Out of reach: a process that has dropped every mark *and* was orphaned while the server was being killed,
-and one that another user owns. On systems other than Linux the process group is all that is reached.
+them. Out of reach: a process that has dropped every mark and was born in the last moment before the server was killed
+(`process_journal.py`), and one that another user owns. On systems other than Linux the process group is all that is
+reached.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import field
+from pathlib import Path
 
 import trio
 
 from hermes.nurseries import process_tree
+from hermes.nurseries.process_journal import ProcessJournal, forget_dead, recorded
 from hermes.nurseries.process_output import OutputPump, single_error
 from hermes.nurseries.process_roster import Entry, Roster
 from hermes.nurseries.process_spec import (
@@ -49,6 +53,7 @@ DRAIN = 0.05
 _FIRST_LOOK = 0.001
 _DOUBTS = 5
 _SLOWEST_LOOK = 0.01
+_JOURNAL_SOON, _JOURNAL_LATE = 0.1, 0.5
 
 
 @dataclass(slots=True)
@@ -75,11 +80,27 @@ class Clearance:
     survivors: tuple[int, ...] = ()
 
 
+@dataclass(slots=True)
+class Handover:
+    """How a running command passes to another owner.
+
+    Once ``asked`` is set, ``take`` is called with it, without any wait between: from there on it is the other's to
+    clear and to release. It may raise; then the command is ended here.
+    """
+
+    take: Callable[[Entry, Streams], None]
+    asked: trio.Event = field(default_factory=trio.Event)
+
+
 class ProcessSupervisor:
     """Starts and ends all child processes of one server. Nothing else in the server may start one."""
 
-    def __init__(self, owner: OwnerTag, *, kill_grace: float = 0.5, limit_per_session: int = 64) -> None:
+    def __init__(
+        self, owner: OwnerTag, *, kill_grace: float = 0.5, limit_per_session: int = 64, home: Path | None = None
+    ) -> None:
         self._owner = owner
+        self._home = home
+        self._busy = trio.Event()
         self._kill_grace = kill_grace
         self._roster = Roster(owner, limit_per_session)
         self._lost: list[Entry] = []
@@ -97,7 +118,7 @@ class ProcessSupervisor:
 
     def sweep(self) -> list[int]:
         """Call once, at start-up: kill what a dead server of the same home has left running. Returns the pids."""
-        killed = process_tree.kill_left_behind(self._owner)
+        killed = kill_left_behind(self._owner, self._home)
         if killed:
             logger.warning("killed %d processes that an earlier server had left running", len(killed))
         return killed
@@ -108,7 +129,16 @@ class ProcessSupervisor:
         `on_output` gets stdout and stderr in order, in chunks, never concurrently; it must not wait. Raises
         `SpawnFailed`, `Overloaded`, `Unsupported` (terminal).
         """
-        entry = self._roster.admit(spec, ProcessKind.FOREGROUND)
+        end = await self.run_or_hand_over(spec, on_output, None)
+        assert end is not None
+        return end
+
+    async def run_or_hand_over(
+        self, spec: ProcessSpec, on_output: Callable[[bytes], None], handover: Handover | None
+    ) -> ProcessEnd | None:
+        """As `run`; None if the command was handed over while it ran: then it runs on."""
+        entry = self.admit(spec, ProcessKind.FOREGROUND)
+        taken = False
         try:
             streams = await self.spawn(entry)
             assert streams.stdout is not None
@@ -117,16 +147,41 @@ class ProcessSupervisor:
             clearance = Clearance()
             try:
                 with trio.move_on_after(math.inf if spec.timeout is None else spec.timeout) as limit, single_error():
-                    await _converse(entry, streams, pump)
+                    await _converse(entry, streams, pump, handover)
+                    if handover is not None and handover.asked.is_set() and entry.child_is_unreaped():
+                        handover.take(entry, streams)
+                        taken = True
                 timed_out = limit.cancelled_caught
             finally:
-                clearance = await self.clear(entry, streams, pump)  # noqa: ASYNC102 (shielded and bounded inside)
+                if not taken:
+                    clearance = await self.clear(entry, streams, pump)  # noqa: ASYNC102 (shielded and bounded inside)
+            if taken:
+                return None
             assert entry.process is not None
             code, number = exit_status(entry.process.returncode)
             leftovers = 0 if timed_out else clearance.ended
             return ProcessEnd(code, number, timed_out, clearance.forced, leftovers, clearance.survivors)
         finally:
-            self.release(entry)
+            if not taken:
+                self.release(entry)
+
+    async def keep_journal(self) -> None:
+        """Write down what runs below the server, as long as anything does, for the server that comes after a kill."""
+        if self._home is None:
+            return
+        journal = ProcessJournal(self._home, self._owner)
+        try:
+            while True:
+                await self._busy.wait()
+                pause = _JOURNAL_SOON
+                while self._roster.entries():
+                    pause = (
+                        _JOURNAL_SOON if journal.note(self._roster.descendants()) else min(pause * 1.5, _JOURNAL_LATE)
+                    )
+                    await trio.sleep(pause)
+                self._busy = trio.Event()
+        finally:
+            journal.remove()
 
     def live(self) -> list[LiveProcess]:
         """What is supervised now, for the live tree."""
@@ -177,7 +232,9 @@ class ProcessSupervisor:
 
     def admit(self, spec: ProcessSpec, kind: ProcessKind) -> Entry:
         """Reserve a place; `release` must follow. Raises `Overloaded`."""
-        return self._roster.admit(spec, kind)
+        entry = self._roster.admit(spec, kind)
+        self._busy.set()
+        return entry
 
     async def spawn(self, entry: Entry, *, separate_stderr: bool = False) -> Streams:
         """Start the command of this entry; `clear` must follow. A cancel falls before the start or after it."""
@@ -313,6 +370,20 @@ class ProcessSupervisor:
                 self._roster.forget(entry)
 
 
+def find_left_behind(owner: OwnerTag, home: Path | None) -> list[int]:
+    """What dead servers of the home have left running."""
+    known = {} if home is None else recorded(home, owner)
+    return process_tree.find_left_behind(owner, known)
+
+
+def kill_left_behind(owner: OwnerTag, home: Path | None) -> list[int]:
+    """Kill it. Returns the pids."""
+    killed = process_tree.kill_left_behind(owner, {} if home is None else recorded(home, owner))
+    if home is not None:
+        forget_dead(home, owner)
+    return killed
+
+
 async def _exit_or(entry: Entry, seconds: float) -> None:
     """Wait a moment, but not beyond the end of the direct child: mostly it is the last of its tree."""
     process = entry.process
@@ -353,18 +424,29 @@ def _signal(entry: Entry, members: dict[int, ProcessStat], number: signal.Signal
             process_tree.send_signal(stat, number)
 
 
-async def _converse(entry: Entry, streams: Streams, pump: OutputPump) -> None:
-    """Feed the input, carry the output, until the direct child has ended and the pipe had its moment to drain."""
+async def _converse(entry: Entry, streams: Streams, pump: OutputPump, handover: Handover | None) -> None:
+    """Feed the input, carry the output, until the direct child has ended and the pipe had its moment to drain.
+
+    Or until the command is asked for; what it has said by then has been carried."""
     assert entry.process is not None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pump.run, name=f"output of {entry.spec.label}")
         if isinstance(entry.spec.stdin, bytes) and streams.stdin is not None:
             close = entry.spec.terminal is None
             nursery.start_soon(feed, streams.stdin, entry.spec.stdin, close, name=f"input of {entry.spec.label}")
-        await entry.process.wait()
+        if handover is None:
+            await entry.process.wait()
+        else:
+            nursery.start_soon(_when_ended, entry.process, handover.asked, name=f"end of {entry.spec.label}")
+            await handover.asked.wait()
         # Not until the last holder has closed it: that may be a server which the command has left running.
         await pump.wait_end(DRAIN)
         nursery.cancel_scope.cancel()
+
+
+async def _when_ended(process: trio.Process, told: trio.Event) -> None:
+    await process.wait()
+    told.set()
 
 
 async def feed(stream: trio.lowlevel.FdStream, data: bytes, close: bool) -> None:

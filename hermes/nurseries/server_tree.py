@@ -88,6 +88,7 @@ class ServerTree:
                     if signals:
                         await nursery.start(self._watch_signals)
                     await nursery.start(self.registry.run)
+                    nursery.start_soon(self.services.supervisor.keep_journal, name="process journal")
                     if self.mcp is not None:
                         await nursery.start(self.mcp.run, self.scope)
                     if self.services.local_model is not None:
