@@ -490,5 +490,5 @@ class _Lookup:
         try:
             check_served(model, provider)
         except ModelNotServed as error:
-            raise _Refused(error.message, tuple(error.data["suggestions"])) from None
+            raise _Refused(error.message, tuple((error.data or {}).get("suggestions", ()))) from None
         return f"{model} is not in the known list of {provider}"

@@ -47,7 +47,9 @@ class ToolFlags:
 class ProcessRequest:
     """A child process a tool wants. ``timeout`` seconds or None; ``env`` is complete, nothing is inherited.
 
-    ``stdin`` is all the input of a foreground process, and the beginning of that of a background one."""
+    ``stdin`` is all the input of a foreground process, and the beginning of that of a background one. ``movable_as`` is
+    the command line as people may read it, of a foreground process that may move to the background while it runs;
+    ``scratch`` a file that such a process leaves behind and nobody reads then."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -58,13 +60,16 @@ class ProcessRequest:
     max_output_bytes: int = 400_000
     """Output kept in memory: head and tail; what lies between is counted and dropped."""
     pty: bool = False
+    movable_as: str | None = None
+    scratch: str | None = None
     columns: int = 80
     rows: int = 24
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessOutcome:
-    """How a foreground process ended. ``exit_code`` is None if it was ended by a timeout or a cancel.
+    """How a foreground process ended. ``exit_code`` is None if it was ended by a timeout or a cancel, or has not ended:
+    then it is ``moved``, and runs on in the background under that id.
 
     ``output`` is head + tail with stdout and stderr in order; ``dropped_bytes`` lies between at ``head_bytes``.
     """
@@ -75,6 +80,7 @@ class ProcessOutcome:
     head_bytes: int = 0
     timed_out: bool = False
     duration_s: float = 0.0
+    moved: BackgroundProcessInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,21 +83,32 @@ class BackgroundProcess:
         """True if somebody asked for its end."""
         return self._scope.cancel_called
 
+    def adopt(self, entry: Entry, streams: Streams) -> None:
+        """Take over a command that runs already; `supervise` must follow, and starts none then."""
+        self._entry, self._streams = entry, streams
+        entry.kind = ProcessKind.BACKGROUND
+        if streams.stdin is not None and entry.spec.terminal is None:
+            # Its input was given to it whole.
+            streams.stdin.close()
+
     async def supervise(self, task_status: trio.TaskStatus[BackgroundProcess] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the command and stay with it until nothing of it is left. To be run once, in its owner's nursery.
 
         `SpawnFailed`, `Overloaded` and `Unsupported` come out of `nursery.start`. `on_exit` is called exactly once
         after a successful start, when `end` is known.
         """
-        entry = self._entry = self._supervisor.admit(self.spec, ProcessKind.BACKGROUND)
+        adopted = self._entry
+        entry = self._entry = adopted or self._supervisor.admit(self.spec, ProcessKind.BACKGROUND)
         entry.stop = self.stop
         try:
-            streams = self._streams = await self._supervisor.spawn(entry)
+            if adopted is None:
+                self._streams = await self._supervisor.spawn(entry)
+            streams = self._streams
             assert streams.stdout is not None
             pump = OutputPump(streams.stdout, self._take_output)
             clearance = Clearance()
             try:
-                if self.spec.first_input:
+                if self.spec.first_input and adopted is None:
                     # Short, so that it goes into an empty pipe at once; a child that is already gone tells that itself.
                     with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                         await self.write(self.spec.first_input)

@@ -186,9 +186,9 @@ class Session:
         """Start a background process below the session. Raises ``SpawnFailed`` or ``Overloaded``."""
         if self._nursery is None or self.closing:
             raise SessionClosing
-        await self._nursery.start(self._supervise, process, name, name=name)
+        await self._nursery.start(self.supervise_process, process, name, name=name)
 
-    async def _supervise(  # noqa: ASYNC128 (handed on)
+    async def supervise_process(  # noqa: ASYNC128 (handed on)
         self, process: BackgroundProcess, name: str, task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED
     ) -> None:
         supervisor = self.services.supervisor
@@ -350,7 +350,8 @@ class Session:
                 return turn.submissions[0]
             if policy is BusyPolicy.REDIRECT and turn.redirect(prompt.text.strip()):
                 return _given(prompt, "redirected")
-            if (policy is BusyPolicy.STEER or turn.in_tools) and turn.steer(prompt.text.strip()):
+            take = turn.steer if policy is BusyPolicy.STEER else turn.overtake
+            if (policy is BusyPolicy.STEER or turn.in_tools) and take(prompt.text.strip()):
                 return _given(prompt, "steered")
         submission = Submission(prompt, "queued")
         self.slot.enqueue(submission)
@@ -405,7 +406,7 @@ class Session:
             return "rejected"
         if turn.redirect(text.strip()):
             return "redirected"
-        return "queued" if turn.steer(text.strip()) else "rejected"
+        return "queued" if turn.overtake(text.strip()) else "rejected"
 
     # --- the turn's own way in (see turn_start.py and turn_end.py) ---
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import trio
 
@@ -19,8 +20,9 @@ from hermes.errors import ProcessNotFound, Unsupported
 from hermes.events import ProcessEnded, ProcessOutput, SessionEvent
 from hermes.nurseries.background_process import BackgroundProcess
 from hermes.nurseries.process_output import OutputBuffer
+from hermes.nurseries.process_roster import Entry
 from hermes.nurseries.process_spec import ProcessSpec, Stdin, TerminalSize
-from hermes.nurseries.processes import ProcessSupervisor
+from hermes.nurseries.processes import Handover, ProcessSupervisor, Streams
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.turn_slot import TurnSlot
 
@@ -49,6 +51,10 @@ class ProcessOwner(Protocol):
     def services(self) -> Redacting: ...
 
     async def start_background_process(self, process: BackgroundProcess, name: str) -> None: ...
+
+    def start_soon(self, fn: Callable[..., Any], *args: Any, name: str) -> None: ...
+
+    async def supervise_process(self, process: BackgroundProcess, name: str) -> None: ...
 
     def emit(self, event: SessionEvent) -> int: ...
 
@@ -101,6 +107,12 @@ class ShownOutput:
     def add(self, chunk: bytes) -> None:
         self._add(self._stream.feed(self._decoder.decode(chunk)))
 
+    def add_seen(self, output: bytes) -> None:
+        """What was shown elsewhere already; it is only kept."""
+        show, self._show = self._show, _nobody
+        self.add(output)
+        self._show = show
+
     def end(self) -> None:
         """The command has ended: what was held back is given out."""
         self._add(self._stream.feed(self._decoder.decode(b"", True)) + self._stream.end())
@@ -121,10 +133,25 @@ class ShownOutput:
             self._show(text[at : at + SHOWN_CHUNK])
 
 
+def _nobody(_text: str) -> None:
+    """Shown to nobody."""
+
+
 class Kept:
     """One background process and what is remembered of it."""
 
-    __slots__ = ("command", "ended_at", "killed", "notify", "output", "process", "read_to", "started_at", "turn_id")
+    __slots__ = (
+        "command",
+        "ended_at",
+        "killed",
+        "notify",
+        "output",
+        "process",
+        "read_to",
+        "scratch",
+        "started_at",
+        "turn_id",
+    )
 
     def __init__(
         self, process: BackgroundProcess, output: ShownOutput, command: str, turn_id: str, notify: bool, now: float
@@ -138,6 +165,8 @@ class Kept:
         self.ended_at: float | None = None
         self.killed = False
         self.read_to = 0
+        self.scratch: str | None = None
+        """A file of the command that goes with it."""
 
 
 class SessionProcesses:
@@ -151,6 +180,8 @@ class SessionProcesses:
         self._supervisor = supervisor
         self._ids = ids
         self._kept: dict[str, Kept] = {}
+        self._movable: dict[str, tuple[str, Handover]] = {}
+        """Foreground commands that may move to the background: (turn, how), by the node they run for."""
         self._size: TerminalSize | None = None
 
     def for_turn(self, turn_id: str) -> TurnProcesses:
@@ -159,7 +190,10 @@ class SessionProcesses:
     async def run_foreground(
         self, request: ProcessRequest, on_output: Callable[[bytes], None], *, turn_id: str, node: ReasonScope
     ) -> ProcessOutcome:
-        """Run to the end; on return, and on cancel, nothing of it is left. Raises ``SpawnFailed`` (an ``OSError``)."""
+        """Run to the end; on return, and on cancel, nothing of it is left. Raises ``SpawnFailed`` (an ``OSError``).
+
+        One that was moved to the background meanwhile is left running, and the outcome says so.
+        """
         kept = HeadAndTail(request.max_output_bytes)
 
         def take(chunk: bytes) -> None:
@@ -171,9 +205,23 @@ class SessionProcesses:
         spec = self._spec(request, turn_id, stdin=stdin, node_id=node.node_id)
         node.pids = lambda: self._supervisor.pids_of_node(node.node_id)
         node.limit = float("inf") if request.timeout is None else began + request.timeout
-        end = await self._supervisor.run(spec, take)
+        moved: list[str] = []
+
+        def move(entry: Entry, streams: Streams) -> None:
+            moved.append(self._adopt(entry, streams, request, turn_id, kept.take()[0]))
+
+        handover = Handover(move) if request.movable_as is not None else None
+        if handover is not None:
+            self._movable[node.node_id] = turn_id, handover
+        try:
+            end = await self._supervisor.run_or_hand_over(spec, take, handover)
+        finally:
+            self._movable.pop(node.node_id, None)
         node.limit = float("inf")
         output, head = kept.take()
+        if end is None:
+            info = self.get(moved[0])
+            return ProcessOutcome(None, output, kept.dropped, head, duration_s=trio.current_time() - began, moved=info)
         return ProcessOutcome(
             exit_code=None if end.timed_out else end.exit_code,
             output=output,
@@ -182,6 +230,40 @@ class SessionProcesses:
             timed_out=end.timed_out,
             duration_s=trio.current_time() - began,
         )
+
+    def move_to_background(self, turn_id: str) -> int:
+        """Ask the foreground commands of a turn to go on in the background, so that its tools return; returns how many.
+
+        Only those that may; a command that ends at the same moment has simply ended."""
+        asked = [handover for turn, handover in self._movable.values() if turn == turn_id]
+        for handover in asked:
+            handover.asked.set()
+        return len(asked)
+
+    def _adopt(self, entry: Entry, streams: Streams, request: ProcessRequest, turn_id: str, seen: bytes) -> str:
+        """A running command becomes a background process of the session, with what it has said; returns its id.
+
+        Raises ``SessionClosing``; then it has not.
+        """
+        now = self._now()
+        self._forget_old(now)
+        process_id = self._ids("proc")
+        shown = ShownOutput(self._owner.services.redact, lambda text: self._tell(ProcessOutput(process_id, text)))
+        shown.add_seen(seen)
+        process = BackgroundProcess(
+            self._supervisor,
+            replace(entry.spec, stdin=Stdin.NULL, timeout=None),
+            buffer_bytes=0,
+            on_output=shown.add,
+            on_exit=lambda _process: self._exited(process_id),
+        )
+        name = f"process {process_id}"
+        self._owner.start_soon(self._owner.supervise_process, process, name, name=name)
+        process.adopt(entry, streams)
+        kept = Kept(process, shown, request.movable_as or "", turn_id, True, now)
+        kept.read_to, kept.scratch = shown.total, request.scratch
+        self._kept[process_id] = kept
+        return process_id
 
     async def start(
         self, request: ProcessRequest, *, command: str, notify: bool, turn_id: str
@@ -337,6 +419,8 @@ class SessionProcesses:
         if kept is None:
             return
         kept.ended_at = self._now()
+        if kept.scratch is not None:
+            Path(kept.scratch).unlink(missing_ok=True)
         kept.output.end()
         info = self._info(process_id, kept)
         self._owner.emit(ProcessEnded(process_id, info.exit_code, kept.command))

@@ -153,6 +153,15 @@ class Turn:
         self._redirect = text
         return call.cancel(CancelReason(Cause.USER_INTERRUPT, "redirected"))
 
+    def overtake(self, text: str) -> bool:
+        """A correction while no model call can be replaced: a steer, for which a command in the foreground makes room.
+
+        The command goes on in the background, so that the words need not wait for its end."""
+        taken = self.steer(text)
+        if taken:
+            self.session.processes.move_to_background(self.turn_id)
+        return taken
+
     def withdraw_steer(self, text: str) -> bool:
         """Take a pending steer back before it is delivered (TL-32)."""
         if text not in self._steers:

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from hermes.agent.ports import BackgroundProcessInfo, ProcessRequest
 from hermes.agent.redaction import redact
-from hermes.errors import ProcessNotFound, Unsupported
+from hermes.errors import ProcessNotFound, SessionClosing, Unsupported
 from hermes.events import ProcessEnded, ProcessOutput, SessionEvent
 from hermes.messages import Prompt
 from hermes.nurseries import session_processes as module
@@ -43,10 +44,19 @@ class Owner:
         self.events: list[SessionEvent] = []
         self.finished: list[tuple[BackgroundProcessInfo, str]] = []
         self.slot = TurnSlot(max_queued=4)
+        self.closing = False
         self._nursery = nursery
 
     async def start_background_process(self, process: BackgroundProcess, name: str) -> None:
         await self._nursery.start(process.supervise)
+
+    def start_soon(self, fn: Callable[..., Any], *args: Any, name: str) -> None:
+        if self.closing:
+            raise SessionClosing
+        self._nursery.start_soon(fn, *args, name=name)
+
+    async def supervise_process(self, process: BackgroundProcess, name: str) -> None:
+        await process.supervise()
 
     def emit(self, event: SessionEvent) -> int:
         self.events.append(event)
@@ -329,3 +339,104 @@ async def test_a_node_shows_the_pids_of_what_runs_for_it(tmp_path: Path) -> None
             assert "pids" not in owner.scope.snapshot()
             nursery.cancel_scope.cancel()
         assert node.snapshot()["pids"] == []
+
+
+# --- from the foreground to the background ---------------------------------------------------------------------------
+
+
+async def test_a_running_command_moves_to_the_background_and_is_told_of_when_it_ends(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        scratch = tmp_path / "state"
+        scratch.write_text("x")
+        fifo = tmp_path / "go"
+        os.mkfifo(fifo)
+        said: list[bytes] = []
+        request = shell(
+            f"echo begun; read word < {fifo}; echo $word; exit 3",
+            timeout=60,
+            movable_as="work",
+            scratch=str(scratch),
+        )
+
+        def seen(chunk: bytes) -> None:
+            said.append(chunk)
+            assert processes.move_to_background("another turn") == 0
+            assert processes.move_to_background("t1") == 1
+
+        end = await processes.run_foreground(request, seen, turn_id="t1", node=owner.scope)
+        moved = end.moved
+        assert moved is not None and (end.exit_code, end.timed_out, end.output) == (None, False, b"begun\n")
+        assert (moved.status, moved.command, moved.notify) == ("running", "work", True)
+        assert [info.process_id for info in processes.list()] == [moved.process_id]
+        assert processes.log(moved.process_id) == "begun\n" and processes.read_new(moved.process_id) == ""
+        assert processes.move_to_background("t1") == 0
+        with open(fifo, "w") as pipe:
+            pipe.write("on\n")
+        info = await processes.wait(moved.process_id, 10)
+        assert (info.status, info.exit_code) == ("exited", 3)
+        assert processes.read_new(moved.process_id) == "on\n" and said == [b"begun\n"]
+        ((told, output),) = owner.finished
+        assert (told.process_id, output) == (moved.process_id, "begun\non\n")
+        assert not scratch.exists()
+
+
+async def test_a_command_that_was_moved_is_killed_like_any_other(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        request = shell("sleep 600 & sleep 601", movable_as="work", stdin=b"word\n")
+        async with trio.open_nursery() as nursery:
+
+            async def run() -> None:
+                outcomes.append(await processes.run_foreground(request, ignore, turn_id="t1", node=owner.scope))
+
+            outcomes: list[Any] = []
+            nursery.start_soon(run)
+            while not processes.move_to_background("t1"):
+                await trio.sleep(0.005)
+        moved = outcomes[0].moved
+        assert moved is not None and moved.pid is not None
+        assert (await processes.kill(moved.process_id)).status == "killed"
+        assert read_stat(moved.pid) is None and owner.finished == []
+
+
+async def test_a_stop_in_the_tick_of_the_move_leaves_nothing(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        with trio.CancelScope() as stop:
+
+            def seen(_chunk: bytes) -> None:
+                processes.move_to_background("t1")
+                stop.cancel()
+
+            request = shell("echo begun; sleep 600", movable_as="work")
+            await processes.run_foreground(request, seen, turn_id="t1", node=owner.scope)
+        assert stop.cancelled_caught
+        assert processes.list() == [] and processes._supervisor.live() == []
+
+
+async def test_a_session_that_closes_takes_no_command_over(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+
+        def seen(_chunk: bytes) -> None:
+            owner.closing = True
+            processes.move_to_background("t1")
+
+        with pytest.raises(SessionClosing):
+            await processes.run_foreground(
+                shell("echo begun; sleep 600", movable_as="work"), seen, turn_id="t1", node=owner.scope
+            )
+        assert processes.list() == [] and processes._supervisor.live() == []
+
+
+async def test_a_command_that_ends_as_it_is_asked_for_has_simply_ended(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        for _ in range(20):
+
+            def seen(_chunk: bytes) -> None:
+                processes.move_to_background("t1")
+
+            end = await processes.run_foreground(
+                shell("echo x; exit 4", movable_as="work"), seen, turn_id="t1", node=owner.scope
+            )
+            if end.moved is None:
+                assert (end.exit_code, end.output) == (4, b"x\n")
+            else:
+                assert (await processes.wait(end.moved.process_id, 5)).exit_code == 4

@@ -18,6 +18,7 @@ import trio
 
 from hermes.agent.command_views import views_of
 from hermes.agent.ports import (
+    BackgroundProcessInfo,
     ParallelClass,
     ProcessOutcome,
     ProcessRequest,
@@ -136,6 +137,8 @@ class Terminal(BuiltinTool):
         ctx.memory.extras.setdefault(_CALLS, {})[ctx.call_id] = output
         outcome, state = await self._run(ctx, arguments, output, directory, asked, with_sudo)
         del ctx.memory.extras[_CALLS][ctx.call_id]
+        if outcome.moved is not None:
+            return await self._moved(ctx, output, outcome.moved)
         cwd = None if arguments.get("workdir") else self._keep(ctx, state)
         return await self._result(ctx, output, outcome, approval, cwd=cwd, note=moved, pty=bool(arguments.get("pty")))
 
@@ -149,6 +152,22 @@ class Terminal(BuiltinTool):
         error = "[The command was interrupted; its processes were ended.]"
         body = {"output": shown, "exit_code": 130, "error": error, "exit_code_meaning": "interrupted"}
         return ToolOutput(as_json(body), is_error=True, status="error", details=_details(output.command, None, 130))
+
+    async def _moved(self, ctx: ToolContext, output: _Output, info: BackgroundProcessInfo) -> ToolOutput:
+        """The result of a command that the user's words have moved to the background."""
+        _, shown = await self._read(output)
+        body = {
+            "output": truncate(shown, int(ctx.settings.tool_output.max_bytes)).text,
+            "status": "moved_to_background",
+            "note": "The user has sent a message, so the command goes on in the background. Its end will be announced; "
+            "look after it with process_manage.",
+            "session_id": info.process_id,
+            "pid": info.pid,
+            "exit_code": 0,
+            "notify_on_complete": True,
+        }
+        summary = f"moved to the background as {info.process_id}"
+        return ToolOutput(as_json(body), summary=summary, details=_details(output.command, info.cwd, 0))
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -175,6 +194,8 @@ class Terminal(BuiltinTool):
             kill_grace=float(grace) if grace is not None else None,
             stdin=f"{ctx.memory.sudo_password}\n".encode() if with_sudo else None,
             pty=bool(arguments.get("pty")) and not with_sudo,
+            movable_as=redact(output.command),
+            scratch=state_file,
         )
 
         shown_at = -math.inf
@@ -290,6 +311,12 @@ class Terminal(BuiltinTool):
 
     # --- the result --------------------------------------------------------------------------------------------------
 
+    async def _read(self, output: _Output) -> tuple[str, str]:
+        """(the text, the text as it may be shown)."""
+        if len(output.head) + len(output.tail) <= _AT_ONCE:
+            return output.both(self.services.redact)
+        return await trio.to_thread.run_sync(output.both, self.services.redact)
+
     async def _result(
         self,
         ctx: ToolContext,
@@ -302,10 +329,7 @@ class Terminal(BuiltinTool):
         pty: bool,
     ) -> ToolOutput:
         code = 124 if outcome.timed_out else outcome.exit_code
-        if len(output.head) + len(output.tail) <= _AT_ONCE:
-            whole, shown = output.both(self.services.redact)
-        else:
-            whole, shown = await trio.to_thread.run_sync(output.both, self.services.redact)
+        whole, shown = await self._read(output)
         limit = int(ctx.settings.tool_output.max_bytes)
         where = None
         if len(shown) > limit:

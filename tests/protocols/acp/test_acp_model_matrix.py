@@ -79,9 +79,9 @@ async def test_the_guard_refuses_in_a_menu_what_it_refuses_elsewhere(method: str
             else:
                 # The spelling of an aggregator, given to the vendor itself, means the vendor's own.
                 assert stored is not None and "/" in model and "/" not in (stored.model or "")
-        for model, provider, why in ACCEPTED:
-            if model and provider:
-                answer = await client.request(method, sessionId=session, **given(method, f"{provider}:{model}"))
+        for name, place, why in ACCEPTED:
+            if name and place:
+                answer = await client.request(method, sessionId=session, **given(method, f"{place}:{name}"))
                 assert "is not a model of" not in str(answer), why
 
 

@@ -120,8 +120,8 @@ async def test_the_guard_decides_every_row_before_anything_runs(path: str) -> No
                 continue
             assert answer.status_code >= 400, f"{model} {provider}: {answer.text}"
             assert "is not a model of" in error["message"], f"{model} {provider}: {error}"
-        for model, provider, why in ACCEPTED:
-            given = {name: value for name, value in (("model", model), ("provider", provider)) if value}
+        for name, place, why in ACCEPTED:
+            given = {key: value for key, value in (("model", name), ("provider", place)) if value}
             answer = await surface.post(path, {**BODY, **given})
             assert "is not a model of" not in answer.text, why
 
