@@ -215,6 +215,16 @@ export interface ClientCapabilitiesResult {
   declines_not_shown: boolean;
 }
 
+export interface CommandCatalogMeta {
+  argument_mode: "options" | "text" | "mixed";
+}
+
+/** ``pairs``: name and description. */
+export interface CommandCategory {
+  name: string;
+  pairs: Json[][];
+}
+
 export interface CommandDispatchParams {
   profile?: string | null;
   request_key?: string | null;
@@ -250,12 +260,12 @@ export interface CommandResolveResult {
 }
 
 export interface CommandsCatalogResult {
-  pairs: string[][];
+  pairs: Json[][];
   sub: Record<string, string[]>;
   canon: Record<string, string>;
-  commands: Record<string, Record<string, Json>>;
-  categories: Record<string, Json>[];
-  skills: Record<string, Record<string, Json>>;
+  commands: Record<string, CommandCatalogMeta>;
+  categories: CommandCategory[];
+  skills: Record<string, SkillCatalogEntry>;
   skill_count: number;
   warning: string;
 }
@@ -268,7 +278,7 @@ export interface CompletePathParams {
 }
 
 export interface CompleteResult {
-  items: Record<string, Json>[];
+  items: CompletionItem[];
   replace_from?: number | null;
 }
 
@@ -276,6 +286,23 @@ export interface CompleteSlashParams {
   profile?: string | null;
   text?: string;
   session_id?: string | null;
+}
+
+export interface CompletionItem {
+  text: string;
+  display: string;
+  meta: string;
+  kind: string;
+}
+
+export interface CompressionSummary {
+  noop: boolean;
+  aborted: boolean;
+  refused_would_grow: boolean;
+  fallback_used: boolean;
+  headline: string;
+  token_line: string;
+  note?: string | null;
 }
 
 export interface ConfigGetParams {
@@ -291,7 +318,7 @@ export interface ConfigGetResult {
   tool_progress?: string | null;
   model?: string | null;
   provider?: string | null;
-  providers?: Record<string, Json>[] | null;
+  providers?: ConfigProviderRef[] | null;
   home?: string | null;
   cwd?: string | null;
   branch?: string | null;
@@ -299,6 +326,19 @@ export interface ConfigGetResult {
   prompt?: string | null;
   mtime?: number | null;
   mcp_rev?: string | null;
+}
+
+export interface ConfigProviderRef {
+  id: string;
+  label: string;
+  aliases: string[];
+  authenticated: boolean;
+}
+
+/** ``rows``: label and value. */
+export interface ConfigSection {
+  title: string;
+  rows: Json[][];
 }
 
 export interface ConfigSetParams {
@@ -328,7 +368,7 @@ export interface ConfigSetResult {
 }
 
 export interface ConfigShowResult {
-  sections: Record<string, Json>[];
+  sections: ConfigSection[];
 }
 
 export interface ConnectionAnswer {
@@ -362,6 +402,13 @@ export interface ConnectionTargetAsked {
   required_env?: string[] | null;
 }
 
+export interface ContextCategory {
+  id: string;
+  label: string;
+  tokens: number;
+  color: string;
+}
+
 export interface DelegationPauseParams {
   profile?: string | null;
   request_key?: string | null;
@@ -378,6 +425,11 @@ export interface DelegationStatusResult {
   paused: boolean;
   max_spawn_depth: number;
   max_concurrent_children: number;
+}
+
+export interface DroppedPrompt {
+  text: string;
+  client_message_id?: string | null;
 }
 
 export interface EmptyKeyedParams {
@@ -405,6 +457,16 @@ export interface ErrorSurface {
   provider?: string | null;
   model?: string | null;
   resets_at?: Json;
+}
+
+export interface FailedDelegation {
+  delegation_id: string;
+  task_index: number;
+  status: string;
+  goal: string;
+  error: string | null;
+  dispatched_at: number | null;
+  completed_at: number | null;
 }
 
 export interface FileAttachParams {
@@ -548,6 +610,16 @@ export interface LiveInfoResult {
   [more: string]: unknown;
 }
 
+export interface McpServerRuntimeRow {
+  name: string;
+  transport: string;
+  tools: number;
+  connected: boolean;
+  disabled: boolean;
+  status: string;
+  source: "config" | "plugin";
+}
+
 export interface McpServerStatus {
   name: string;
   status: string;
@@ -556,12 +628,25 @@ export interface McpServerStatus {
   [more: string]: unknown;
 }
 
+/** ``tools``: the names that are let in, null for all; ``env``: names only. */
+export interface McpServerSummary {
+  name: string;
+  transport: string;
+  command?: string | null;
+  url?: string | null;
+  args: string[];
+  env: string[];
+  enabled: boolean;
+  tools: string[] | null;
+  source: "config" | "plugin";
+}
+
 export interface McpServersListResult {
-  servers: Record<string, Json>[];
+  servers: McpServerSummary[];
 }
 
 export interface McpServersStatusResult {
-  servers: Record<string, Json>[];
+  servers: McpServerRuntimeRow[];
   checked_at: number;
 }
 
@@ -572,7 +657,7 @@ export interface McpServersTestParams {
 
 export interface McpServersTestResult {
   ok: boolean;
-  tools: Record<string, Json>[];
+  tools: ToolRow[];
   oauth_needed: boolean;
   error?: string | null;
 }
@@ -606,6 +691,12 @@ export interface MessageSteer {
   status: "accepted" | "delivered" | "redirected";
 }
 
+export interface ModelCapabilities {
+  fast: boolean;
+  reasoning: boolean;
+  can_disable_reasoning?: boolean | null;
+}
+
 export interface ModelDisconnectParams {
   profile?: string | null;
   request_key?: string | null;
@@ -620,6 +711,26 @@ export interface ModelDisconnectResult {
   disconnected: boolean;
 }
 
+/** One provider of the picker, with its models. */
+export interface ModelOptionProvider {
+  slug: string;
+  name: string;
+  models?: string[] | null;
+  total_models?: number | null;
+  is_current?: boolean | null;
+  is_user_defined?: boolean | null;
+  source?: string | null;
+  authenticated?: boolean | null;
+  aliases?: string[] | null;
+  auth_type?: string | null;
+  api_url?: string | null;
+  key_env?: string | null;
+  warning?: string | null;
+  featured_models?: string[] | null;
+  capabilities?: Record<string, ModelCapabilities> | null;
+  pricing?: Record<string, ModelPricing> | null;
+}
+
 export interface ModelOptionsParams {
   profile?: string | null;
   session_id?: string | null;
@@ -629,10 +740,17 @@ export interface ModelOptionsParams {
 }
 
 export interface ModelOptionsResult {
-  providers: Record<string, Json>[];
+  providers: ModelOptionProvider[];
   model: string | null;
   provider: string | null;
   [more: string]: unknown;
+}
+
+export interface ModelPricing {
+  input: string;
+  output: string;
+  cache?: string | null;
+  free: boolean;
 }
 
 export interface ModelSaveKeyParams {
@@ -645,7 +763,7 @@ export interface ModelSaveKeyParams {
 }
 
 export interface ModelSaveKeyResult {
-  provider: Record<string, Json>;
+  provider: ModelOptionProvider;
 }
 
 export interface NotificationClear {
@@ -722,8 +840,14 @@ export interface PingResult {
   pong: boolean;
 }
 
+export interface PluginRow {
+  name: string;
+  version: string;
+  enabled: boolean;
+}
+
 export interface PluginsListResult {
-  plugins: Record<string, Json>[];
+  plugins: PluginRow[];
 }
 
 export interface PreviewActAsked {
@@ -785,13 +909,21 @@ export interface ProcessStopResult {
   killed: number;
 }
 
+export interface ProjectFacts {
+  root: string;
+  manifests: string[];
+  packageManagers: string[];
+  verifyCommands: string[];
+  contextFiles: string[];
+}
+
 export interface ProjectFactsParams {
   profile?: string | null;
   cwd?: string | null;
 }
 
 export interface ProjectFactsResult {
-  facts: Record<string, Json> | null;
+  facts: ProjectFacts | null;
 }
 
 export interface PromptBackgroundParams {
@@ -865,6 +997,14 @@ export interface ReloadMcpResult {
   coalesced?: boolean | null;
 }
 
+/** The ``params`` of an event frame, as it was sent. */
+export interface ReplayedEvent {
+  type: string;
+  session_id: string;
+  payload?: Json;
+  seq: number;
+}
+
 export interface RequestAnswerParams {
   profile?: string | null;
   request_key?: string | null;
@@ -886,6 +1026,12 @@ export interface ResumeProgress {
   message?: string | null;
 }
 
+export interface RollbackCheckpoint {
+  hash: string;
+  timestamp: string;
+  message: string;
+}
+
 export interface RollbackDiffParams {
   profile?: string | null;
   session_id: string;
@@ -900,7 +1046,7 @@ export interface RollbackDiffResult {
 
 export interface RollbackListResult {
   enabled: boolean;
-  checkpoints: Record<string, Json>[];
+  checkpoints: RollbackCheckpoint[];
 }
 
 export interface RollbackRestoreParams {
@@ -1071,7 +1217,7 @@ export interface SessionCompressResult {
   after_messages?: number | null;
   before_tokens?: number | null;
   after_tokens?: number | null;
-  summary?: Record<string, Json> | null;
+  summary?: CompressionSummary | null;
   usage?: Usage | null;
   info?: SessionLiveInfo | null;
   messages?: TranscriptMessage[] | null;
@@ -1082,7 +1228,7 @@ export interface SessionCompressResult {
 }
 
 export interface SessionContextBreakdownResult {
-  categories: Record<string, Json>[];
+  categories: ContextCategory[];
   context_max: number;
   context_percent: number;
   context_used: number;
@@ -1141,7 +1287,7 @@ export interface SessionEventsSinceParams {
 }
 
 export interface SessionEventsSinceResult {
-  events: Record<string, Json>[];
+  events: ReplayedEvent[];
   latest_seq: number;
   truncated: boolean;
   count: number;
@@ -1175,8 +1321,8 @@ export interface SessionInterruptParams {
 export interface SessionInterruptResult {
   status: "interrupted" | "not_interrupted" | "idle";
   settled?: boolean | null;
-  stopped?: Record<string, Json>[] | null;
-  dropped_prompts?: Record<string, Json>[] | null;
+  stopped?: StoppedNode[] | null;
+  dropped_prompts?: DroppedPrompt[] | null;
   pending_steer?: string | null;
   interrupted?: boolean | null;
 }
@@ -1429,6 +1575,29 @@ export interface SideAnswer {
   question?: string | null;
 }
 
+export interface SkillCatalogEntry {
+  origin: string;
+}
+
+export interface SkillCommandRef {
+  name: string;
+  description?: string | null;
+}
+
+export interface SkillHit {
+  name: string;
+  description: string;
+}
+
+export interface SkillInspectInfo {
+  name: string;
+  description: string;
+  source: string;
+  identifier: string;
+  tags: string[];
+  skill_md_preview: string;
+}
+
 export interface SkillsManageParams {
   profile?: string | null;
   action?: string;
@@ -1439,8 +1608,16 @@ export interface SkillsManageParams {
 
 export interface SkillsManageResult {
   skills?: Record<string, string[]> | null;
-  info?: Record<string, Json> | null;
-  results?: Record<string, Json>[] | null;
+  info?: SkillInspectInfo | null;
+  results?: SkillHit[] | null;
+}
+
+export interface SkillsReloadDiff {
+  added: SkillCommandRef[];
+  removed: SkillCommandRef[];
+  unchanged: string[];
+  total: number;
+  commands: number;
 }
 
 export interface SkillsReloadParams {
@@ -1452,7 +1629,7 @@ export interface SkillsReloadParams {
 
 export interface SkillsReloadResult {
   output: string;
-  result: Record<string, Json>;
+  result: SkillsReloadDiff;
 }
 
 export interface SlashExecParams {
@@ -1476,6 +1653,15 @@ export interface SlashExecResult {
   state_changed?: string[] | null;
 }
 
+export interface SpawnTreeEntry {
+  path: string;
+  session_id: string | null;
+  started_at: number | null;
+  finished_at: number | null;
+  label: string | null;
+  count: number;
+}
+
 export interface SpawnTreeListParams {
   profile?: string | null;
   session_id?: string | null;
@@ -1484,7 +1670,7 @@ export interface SpawnTreeListParams {
 }
 
 export interface SpawnTreeListResult {
-  entries: Record<string, Json>[];
+  entries: SpawnTreeEntry[];
 }
 
 export interface SpawnTreeLoadParams {
@@ -1522,6 +1708,12 @@ export interface StatusUpdate {
   text: string;
 }
 
+export interface StoppedNode {
+  node_id: string;
+  kind: string;
+  name: string;
+}
+
 export interface SubagentInterruptParams {
   profile?: string | null;
   request_key?: string | null;
@@ -1538,7 +1730,7 @@ export interface SubagentInterruptResult {
 
 export interface SubagentListResult {
   subagents: SubagentRow[];
-  delegations: Record<string, Json>[];
+  delegations: FailedDelegation[];
 }
 
 export interface SubagentOutput {
@@ -1667,13 +1859,19 @@ export interface TextPayload {
   text: string;
 }
 
+export interface TodoItem {
+  id: string;
+  content: string;
+  status: string;
+}
+
 export interface TodoState {
-  todos: Record<string, Json>[];
+  todos: TodoItem[];
   revision: number;
 }
 
 export interface TodoUpdated {
-  todos: Record<string, Json>[];
+  todos: TodoItem[];
   revision: number;
 }
 
@@ -1709,6 +1907,16 @@ export interface ToolProgress {
   preview: string;
 }
 
+export interface ToolRow {
+  name: string;
+  description: string;
+}
+
+export interface ToolShowSection {
+  name: string;
+  tools: ToolRow[];
+}
+
 export interface ToolStart {
   tool_id: string;
   name: string;
@@ -1737,12 +1945,20 @@ export interface ToolsConfigureResult {
 }
 
 export interface ToolsShowResult {
-  sections: Record<string, Json>[];
+  sections: ToolShowSection[];
   total: number;
 }
 
+export interface ToolsetRow {
+  name: string;
+  description: string;
+  tool_count: number;
+  enabled: boolean;
+  tools?: string[] | null;
+}
+
 export interface ToolsetsResult {
-  toolsets: Record<string, Json>[];
+  toolsets: ToolsetRow[];
 }
 
 export interface TourAsked {
@@ -1779,7 +1995,7 @@ export interface TranscriptMessage {
 
 export interface TreeChanged {
   version: number;
-  tree: Record<string, Json>;
+  tree: TreeNode;
 }
 
 export interface TreeGetParams {
@@ -1789,7 +2005,22 @@ export interface TreeGetParams {
 
 export interface TreeGetResult {
   version: number;
-  tree: Record<string, Json>;
+  tree: TreeNode;
+}
+
+/** A node of the live tree and everything below it. */
+export interface TreeNode {
+  node_id: string;
+  kind: string;
+  name: string;
+  state: string;
+  age_s: number;
+  cause?: string | null;
+  reason?: string | null;
+  deadline_in_s?: number | null;
+  details?: Record<string, Json> | null;
+  pids?: number[] | null;
+  children: TreeNode[];
 }
 
 export interface TreeSubscribeParams {

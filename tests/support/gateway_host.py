@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from hermes.nurseries.server_tree import ServerTree
+from hermes.protocols.gateway.contract import result_of
 from hermes.protocols.gateway.schemas_events import EVENTS
 from hermes.protocols.gateway.schemas_requests import SERVER_REQUEST_TABLE
 from hermes.protocols.gateway.server import GatewayServer
@@ -110,11 +111,12 @@ def word_of(frame: dict[str, Any]) -> str:
 def check_result(method: str, result: Any) -> None:
     """Every answer keeps to the declared model: nothing missing, nothing undeclared."""
     entry = WEBSOCKET_TABLE.find(method)
-    assert entry is not None and entry.result is not None, f"{method} declares no result"
-    entry.result.model_validate(result)
-    if entry.result.model_config.get("extra") == "allow":
+    assert entry is not None, f"there is no method {method}"
+    model = result_of(entry)
+    model.model_validate(result)
+    if model.model_config.get("extra") == "allow":
         return
-    declared = {field.alias or name for name, field in entry.result.model_fields.items()}
+    declared = {field.alias or name for name, field in model.model_fields.items()}
     assert set(result) <= declared, f"{method} answers undeclared keys: {set(result) - declared}"
 
 

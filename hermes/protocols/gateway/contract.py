@@ -15,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from hermes import __version__
 from hermes.protocols.error_table import METHOD_CODES, UNKNOWN_KEY, UNKNOWN_SESSION
+from hermes.protocols.gateway import results, results_browser, results_config, results_work
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.schemas_events import EVENTS
 from hermes.protocols.gateway.schemas_requests import SERVER_REQUEST_TABLE
@@ -51,6 +52,15 @@ def methods() -> Iterator[Method[GatewayClient]]:
         yield method
 
 
+def result_of(method: Method[GatewayClient]) -> type[BaseModel]:
+    """The model of a method's result. The table has only its name: serving needs no more, and starts sooner."""
+    for module in (results, results_browser, results_config, results_work):
+        model = getattr(module, str(method.result), None)
+        if model is not None:
+            return model  # type: ignore[no-any-return]
+    raise LookupError(f"{method.name} declares no result: {method.result}")
+
+
 def is_websocket_only(name: str) -> bool:
     return STDIO_TABLE.find(name) is None
 
@@ -59,9 +69,9 @@ def models() -> list[type[BaseModel]]:
     """Every model of the contract, once."""
     found: dict[type[BaseModel], None] = {}
     for method in methods():
-        for model in (method.params, method.result):
-            if model is not None:
-                found[model] = None
+        if method.params is not None:
+            found[method.params] = None
+        found[result_of(method)] = None
     for event in EVENTS:
         if event.payload is not None:
             found[event.payload] = None
@@ -128,7 +138,7 @@ def openrpc() -> dict[str, Any]:
 def _method(
     method: Method[GatewayClient], names: Mapping[type[BaseModel], str], definitions: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    assert method.params is not None and method.result is not None
+    assert method.params is not None
     schema = definitions[names[method.params]]
     required = set(schema.get("required", ()))
     document: dict[str, Any] = {
@@ -138,7 +148,7 @@ def _method(
             {"name": name, "required": name in required, "schema": field}
             for name, field in sorted(schema.get("properties", {}).items(), key=lambda item: item[0] not in required)
         ],
-        "result": {"name": names[method.result], "schema": _reference(names, method.result)},
+        "result": {"name": names[result_of(method)], "schema": _reference(names, result_of(method))},
         "errors": errors_of(method.name, takes_session="session_id" in required),
         "x-params-schema": _reference(names, method.params),
     }
@@ -170,7 +180,7 @@ def json_schemas() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Hermes gateway",
         "methods": {
-            method.name: {"params": names[method.params], "result": names[method.result]}  # type: ignore[index]
+            method.name: {"params": names[method.params], "result": names[result_of(method)]}  # type: ignore[index]
             for method in methods()
         },
         "events": {event.name: None if event.payload is None else names[event.payload] for event in EVENTS},

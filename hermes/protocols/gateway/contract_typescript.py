@@ -118,7 +118,7 @@ def typescript() -> str:
     parts = [HEAD]
     parts += [_declaration(name, schema) for name, schema in definitions.items()]
     rows = [
-        (method.name, f"{{ params: {names[method.params]}; result: {names[method.result]} }}")  # type: ignore[index]
+        (method.name, f"{{ params: {names[method.params]}; result: {names[contract.result_of(method)]} }}")  # type: ignore[index]
         for method in contract.methods()
     ]
     parts.append(_map("Methods", rows))

@@ -39,13 +39,13 @@ def image_result(image: AttachedImage, remainder: str = "") -> dict[str, Any]:
     return result
 
 
-@methods.method("image.attach", w.PathParams, w.ImageAttachResult)
+@methods.method("image.attach", w.PathParams, "ImageAttachResult")
 async def image_attach(client: GatewayClient, params: w.PathParams) -> dict[str, Any]:
     image, remainder = await attachments.attach_image(client.session(params.session_id), params.path)
     return image_result(image, remainder)
 
 
-@methods.method("image.attach_bytes", w.ImageAttachBytesParams, w.ImageAttachResult)
+@methods.method("image.attach_bytes", w.ImageAttachBytesParams, "ImageAttachResult")
 async def image_attach_bytes(client: GatewayClient, params: w.ImageAttachBytesParams) -> dict[str, Any]:
     session = client.session(params.session_id)
     encoded = params.content_base64 or params.data
@@ -55,13 +55,13 @@ async def image_attach_bytes(client: GatewayClient, params: w.ImageAttachBytesPa
     return {**image_result(image), "bytes": image.size}
 
 
-@methods.method("image.detach", w.PathParams, w.ImageDetachResult)
+@methods.method("image.detach", w.PathParams, "ImageDetachResult")
 def image_detach(client: GatewayClient, params: w.PathParams) -> dict[str, Any]:
     detached, count = attachments.detach(client.session(params.session_id), params.path)
     return {"detached": detached, "count": count}
 
 
-@methods.method("clipboard.paste", s.KeyedSessionParams, w.ImageAttachResult)
+@methods.method("clipboard.paste", s.KeyedSessionParams, "ImageAttachResult")
 async def clipboard_paste(client: GatewayClient, params: s.KeyedSessionParams) -> dict[str, Any]:
     """The image on the clipboard of the gateway's own machine."""
     session = client.session(params.session_id)
@@ -72,7 +72,7 @@ async def clipboard_paste(client: GatewayClient, params: s.KeyedSessionParams) -
     return {**image_result(image), "bytes": image.size}
 
 
-@methods.method("file.attach", w.FileAttachParams, w.FileAttachResult)
+@methods.method("file.attach", w.FileAttachParams, "FileAttachResult")
 async def file_attach(client: GatewayClient, params: w.FileAttachParams) -> dict[str, Any]:
     session = client.session(params.session_id)
     file = await attachments.attach_file(session, params.path, params.data_url, params.name)
@@ -86,7 +86,7 @@ async def file_attach(client: GatewayClient, params: w.FileAttachParams) -> dict
     }
 
 
-@methods.method("input.detect_drop", w.InputDetectDropParams, w.InputDetectDropResult)
+@methods.method("input.detect_drop", w.InputDetectDropParams, "InputDetectDropResult")
 async def detect_drop(client: GatewayClient, params: w.InputDetectDropParams) -> dict[str, Any]:
     """Whether a text is a dropped file: an image is queued, any other file becomes a reference in the prompt."""
     session = client.session(params.session_id)
@@ -111,7 +111,7 @@ async def detect_drop(client: GatewayClient, params: w.InputDetectDropParams) ->
     return {"matched": True, "is_image": False, "path": path, "name": Path(path).name, "text": text}
 
 
-@methods.method("paste.collapse", w.PasteCollapseParams, w.PasteCollapseResult)
+@methods.method("paste.collapse", w.PasteCollapseParams, "PasteCollapseResult")
 async def paste_collapse(client: GatewayClient, params: w.PasteCollapseParams) -> dict[str, Any]:
     if not params.text:
         raise EmptyText("there is nothing to paste")

@@ -18,7 +18,7 @@ methods: MethodTable[GatewayClient] = MethodTable()
 MAX_ERROR = 512
 
 
-@methods.method("browser.controller.register", b.BrowserRegisterParams, b.BrowserRegisterResult)
+@methods.method("browser.controller.register", b.BrowserRegisterParams, "BrowserRegisterResult")
 def register(client: GatewayClient, params: b.BrowserRegisterParams) -> dict[str, Any]:
     """From now on the session's turns that this gateway starts have the browser's tools."""
     session = client.session(params.session_id)
@@ -42,7 +42,7 @@ def register(client: GatewayClient, params: b.BrowserRegisterParams) -> dict[str
     return {"scope": _own(client, params.session_id).identity.scope(able)}
 
 
-@methods.method("browser.controller.result", b.BrowserResultParams, b.BrowserResultResult)
+@methods.method("browser.controller.result", b.BrowserResultParams, "BrowserResultResult")
 def result(client: GatewayClient, params: b.BrowserResultParams) -> dict[str, Any]:
     """The answer to a command. Not accepted: nobody waits for it any more."""
     controller = _own(client, params.session_id)
@@ -53,13 +53,13 @@ def result(client: GatewayClient, params: b.BrowserResultParams) -> dict[str, An
     return {"accepted": client.server.tree.browsers.answered(controller, params.command_id, answer)}
 
 
-@methods.method("browser.controller.heartbeat", SessionParams, b.BrowserHeartbeatResult)
+@methods.method("browser.controller.heartbeat", SessionParams, "BrowserHeartbeatResult")
 def heartbeat(client: GatewayClient, params: SessionParams) -> dict[str, Any]:
     _own(client, params.session_id)
     return {"ok": True}
 
 
-@methods.method("browser.controller.detach", SessionParams, b.BrowserDetachResult)
+@methods.method("browser.controller.detach", SessionParams, "BrowserDetachResult")
 def detach(client: GatewayClient, params: SessionParams) -> dict[str, Any]:
     """The browser gives the conversation up; what it was asked is cancelled."""
     _own(client, params.session_id)

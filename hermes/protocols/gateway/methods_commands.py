@@ -24,19 +24,19 @@ async def _skill_pairs(client: GatewayClient, session: Session | None) -> list[t
     return session_skills.as_pairs(await session_skills.list_skills(client.server.services, cwd))
 
 
-@methods.method("commands.catalog", c.OptionalSessionParams, c.CommandsCatalogResult)
+@methods.method("commands.catalog", c.OptionalSessionParams, "CommandsCatalogResult")
 async def commands_catalog(client: GatewayClient, params: c.OptionalSessionParams) -> dict[str, Any]:
     skills = await _skill_pairs(client, optional_session(client, params.session_id))
     return catalog(skills, client.server.settings.quick_commands)
 
 
-@methods.method("command.resolve", c.CommandResolveParams, c.CommandResolveResult)
+@methods.method("command.resolve", c.CommandResolveParams, "CommandResolveResult")
 def command_resolve(client: GatewayClient, params: c.CommandResolveParams) -> dict[str, Any]:
     command = resolve_command(params.name)
     return {"canonical": command.name, "description": command.description, "category": command.category}
 
 
-@methods.method("command.dispatch", c.CommandDispatchParams, c.CommandDispatchResult)
+@methods.method("command.dispatch", c.CommandDispatchParams, "CommandDispatchResult")
 def command_dispatch(client: GatewayClient, params: c.CommandDispatchParams) -> Awaiting[Any]:
     """Both shapes: ``{command: "/name rest"}`` and ``{name, arg}``; the second wins where both are given (§8.4)."""
     line = read_line(params.command or "")
@@ -52,7 +52,7 @@ def command_dispatch(client: GatewayClient, params: c.CommandDispatchParams) -> 
     return Awaiting(run)
 
 
-@methods.method("slash.exec", c.SlashExecParams, c.SlashExecResult)
+@methods.method("slash.exec", c.SlashExecParams, "SlashExecResult")
 def slash_exec(client: GatewayClient, params: c.SlashExecParams) -> Awaiting[Any]:
     """A command's text; those that give a prompt give it here too. An unknown one is said in the output (§8.5)."""
     session = client.session(params.session_id)
@@ -100,7 +100,7 @@ def _wire(result: CommandResult) -> dict[str, Any]:
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
-@methods.method("cli.exec", c.CliExecParams, c.CliExecResult)
+@methods.method("cli.exec", c.CliExecParams, "CliExecResult")
 async def cli_exec(client: GatewayClient, params: c.CliExecParams) -> dict[str, Any]:
     hint = blocked_hint(params.argv)
     if hint is not None:
@@ -111,7 +111,7 @@ async def cli_exec(client: GatewayClient, params: c.CliExecParams) -> dict[str, 
     return {"blocked": False, "code": ended.code, "output": ended.output}
 
 
-@methods.method("shell.exec", c.ShellExecParams, c.ShellExecResult)
+@methods.method("shell.exec", c.ShellExecParams, "ShellExecResult")
 async def shell_exec(client: GatewayClient, params: c.ShellExecParams) -> dict[str, Any]:
     session = optional_session(client, client.current)
     cwd = session.memory.cwd if session is not None else client.server.default_cwd()
@@ -124,7 +124,7 @@ async def shell_exec(client: GatewayClient, params: c.ShellExecParams) -> dict[s
 # --- completion ------------------------------------------------------------------------------------------------------
 
 
-@methods.method("complete.slash", c.CompleteSlashParams, c.CompleteResult)
+@methods.method("complete.slash", c.CompleteSlashParams, "CompleteResult")
 async def complete_slash(client: GatewayClient, params: c.CompleteSlashParams) -> dict[str, Any]:
     if not params.text.startswith("/"):
         return {"items": [], "replace_from": 0}
@@ -132,7 +132,7 @@ async def complete_slash(client: GatewayClient, params: c.CompleteSlashParams) -
     return {"items": items, "replace_from": start}
 
 
-@methods.method("complete.path", c.CompletePathParams, c.CompleteResult)
+@methods.method("complete.path", c.CompletePathParams, "CompleteResult")
 async def complete_path_method(client: GatewayClient, params: c.CompletePathParams) -> dict[str, Any]:
     session = optional_session(client, params.session_id) or optional_session(client, client.current)
     cwd = params.cwd or (session.memory.cwd if session is not None else client.server.default_cwd())

@@ -24,13 +24,13 @@ SESSION_KEYS = frozenset({"model", "fast", "yolo", "reasoning"})
 """Keys of a session: a stale session id is an error for them (§9.2)."""
 
 
-@methods.method("config.get", c.ConfigGetParams, c.ConfigGetResult)
+@methods.method("config.get", c.ConfigGetParams, "ConfigGetResult")
 def config_get(client: GatewayClient, params: c.ConfigGetParams) -> dict[str, Any]:
     session = optional_session(client, params.session_id)
     return read_key(client.server.services, params.key, session, params.cwd)
 
 
-@methods.method("config.set", c.ConfigSetParams, c.ConfigSetResult)
+@methods.method("config.set", c.ConfigSetParams, "ConfigSetResult")
 def config_set(client: GatewayClient, params: c.ConfigSetParams) -> Awaiting[Any]:
     if params.session_id is not None and params.key in SESSION_KEYS:
         session: Session | None = client.session(params.session_id)
@@ -61,7 +61,7 @@ def optional_session(client: GatewayClient, runtime_id: str | None) -> Session |
         return None
 
 
-@methods.method("config.show", s.EmptyParams, c.ConfigShowResult)
+@methods.method("config.show", s.EmptyParams, "ConfigShowResult")
 def config_show(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     session = optional_session(client, client.current)
     names = (lambda: sorted(toolsets(session))) if session is not None else (list)
@@ -71,7 +71,7 @@ def config_show(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
 # --- reloads ---------------------------------------------------------------------------------------------------------
 
 
-@methods.method("reload.mcp", c.ReloadMcpParams, c.ReloadMcpResult)
+@methods.method("reload.mcp", c.ReloadMcpParams, "ReloadMcpResult")
 def reload_mcp(client: GatewayClient, params: c.ReloadMcpParams) -> Any:
     """Reconnects the MCP servers; asks first, because the prompt cache goes (§9.4)."""
     server = client.server
@@ -100,7 +100,7 @@ def reload_mcp(client: GatewayClient, params: c.ReloadMcpParams) -> Any:
     return Awaiting(run)
 
 
-@methods.method("reload.env", s.EmptyKeyedParams, c.ReloadEnvResult)
+@methods.method("reload.env", s.EmptyKeyedParams, "ReloadEnvResult")
 async def reload_env(client: GatewayClient, params: s.EmptyKeyedParams) -> dict[str, Any]:
     config = client.server.services.config
     return {"updated": await config.reload_variables() if config is not None else 0}
@@ -109,7 +109,7 @@ async def reload_env(client: GatewayClient, params: s.EmptyKeyedParams) -> dict[
 # --- set-up and models -----------------------------------------------------------------------------------------------
 
 
-@methods.method("setup.status", s.EmptyParams, c.SetupStatusResult)
+@methods.method("setup.status", s.EmptyParams, "SetupStatusResult")
 def setup_status(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     """The demonstration can be used, but it is no configured provider (decisions, "demo model")."""
     models = client.server.services.models
@@ -125,7 +125,7 @@ def setup_status(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]
     }
 
 
-@methods.method("setup.runtime_check", c.SetupRuntimeCheckParams, c.SetupRuntimeCheckResult)
+@methods.method("setup.runtime_check", c.SetupRuntimeCheckParams, "SetupRuntimeCheckResult")
 async def runtime_check(client: GatewayClient, params: c.SetupRuntimeCheckParams) -> dict[str, Any]:
     """Whether a turn could start now: a provider with credentials and a model. Sends no prompt."""
     models = client.server.services.models
@@ -137,7 +137,7 @@ async def runtime_check(client: GatewayClient, params: c.SetupRuntimeCheckParams
     return {"ok": True, "provider": resolved.provider, "model": resolved.model, "source": resolved.route_source}
 
 
-@methods.method("model.options", c.ModelOptionsParams, c.ModelOptionsResult)
+@methods.method("model.options", c.ModelOptionsParams, "ModelOptionsResult")
 async def model_options(client: GatewayClient, params: c.ModelOptionsParams) -> dict[str, Any]:
     """Only the current custom endpoint is asked, unless ``refresh`` (§9.8)."""
     return await picker(
@@ -149,7 +149,7 @@ async def model_options(client: GatewayClient, params: c.ModelOptionsParams) -> 
     )
 
 
-@methods.method("model.save_key", c.ModelSaveKeyParams, c.ModelSaveKeyResult)
+@methods.method("model.save_key", c.ModelSaveKeyParams, "ModelSaveKeyResult")
 async def model_save_key(client: GatewayClient, params: c.ModelSaveKeyParams) -> dict[str, Any]:
     """Keeps a key in the home's environment file; it is in no answer."""
     row = await save_key(client.server.services, params.slug, params.api_key)
@@ -164,7 +164,7 @@ async def model_save_key(client: GatewayClient, params: c.ModelSaveKeyParams) ->
     return {"provider": shown or {"slug": row.id, "name": row.name, "authenticated": True}}
 
 
-@methods.method("model.disconnect", c.ModelDisconnectParams, c.ModelDisconnectResult)
+@methods.method("model.disconnect", c.ModelDisconnectParams, "ModelDisconnectResult")
 async def model_disconnect(client: GatewayClient, params: c.ModelDisconnectParams) -> dict[str, Any]:
     row = await forget_key(client.server.services, params.slug)
     return {"slug": row.id, "name": row.name, "disconnected": True}

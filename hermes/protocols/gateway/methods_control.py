@@ -23,7 +23,7 @@ BY_METHOD = "method"
 # --- stop and steer --------------------------------------------------------------------------------------------------
 
 
-@methods.method("session.interrupt", s.SessionInterruptParams, s.SessionInterruptResult)
+@methods.method("session.interrupt", s.SessionInterruptParams, "SessionInterruptResult")
 def interrupt(client: GatewayClient, params: s.SessionInterruptParams) -> Any:
     """Everything is asked to stop before the next frame is read; the answer comes when it has (decisions)."""
     session = client.session(params.session_id)
@@ -47,7 +47,7 @@ def interrupt(client: GatewayClient, params: s.SessionInterruptParams) -> Any:
     return Awaiting(settled)
 
 
-@methods.method("session.steer", s.SessionTextParams, s.SessionSteerResult)
+@methods.method("session.steer", s.SessionTextParams, "SessionSteerResult")
 def steer(client: GatewayClient, params: s.SessionTextParams) -> dict[str, Any]:
     text = _text(params)
     session = client.session(params.session_id)
@@ -59,7 +59,7 @@ def steer(client: GatewayClient, params: s.SessionTextParams) -> dict[str, Any]:
     return {"status": "queued" if taken else "rejected", "text": text}
 
 
-@methods.method("session.redirect", s.SessionTextParams, s.SessionSteerResult)
+@methods.method("session.redirect", s.SessionTextParams, "SessionSteerResult")
 def redirect(client: GatewayClient, params: s.SessionTextParams) -> dict[str, Any]:
     text = _text(params)
     return {"status": client.session(params.session_id).redirect(text), "text": text}
@@ -75,7 +75,7 @@ def _text(params: s.SessionTextParams) -> str:
 # --- approvals -------------------------------------------------------------------------------------------------------
 
 
-@methods.method("approval.respond", s.ApprovalRespondParams, s.ApprovalRespondResult)
+@methods.method("approval.respond", s.ApprovalRespondParams, "ApprovalRespondResult")
 def approval_respond(client: GatewayClient, params: s.ApprovalRespondParams) -> dict[str, Any]:
     """Settles the named, the oldest, or all approvals. A choice that was not offered is refused; the question stays."""
     session = _approval_owner(client, params)
@@ -107,12 +107,12 @@ def _approval(session: Session, request_id: str | None) -> ClientRequest | None:
         return None
 
 
-@methods.method("approval.received", s.ApprovalReceivedParams, s.ApprovalReceivedResult)
+@methods.method("approval.received", s.ApprovalReceivedParams, "ApprovalReceivedResult")
 def approval_received(client: GatewayClient, params: s.ApprovalReceivedParams) -> dict[str, Any]:
     return {"acknowledged": _approval(client.session(params.session_id), params.request_id) is not None}
 
 
-@methods.method("approval.pending", s.SessionParams, s.ApprovalPendingResult)
+@methods.method("approval.pending", s.SessionParams, "ApprovalPendingResult")
 def approval_pending(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
     session = client.session(params.session_id)
     return {
@@ -130,7 +130,7 @@ def _owner_of(client: GatewayClient, request_id: str) -> Session | None:
     return next((item for item in client.server.registry.live() if item.requests.get(request_id) is not None), None)
 
 
-@methods.method("clarify.lock", s.ClarifyLockParams, s.ClarifyLockResult)
+@methods.method("clarify.lock", s.ClarifyLockParams, "ClarifyLockResult")
 def clarify_lock(client: GatewayClient, params: s.ClarifyLockParams) -> dict[str, Any]:
     session = _owner_of(client, params.request_id)
     if session is None:
@@ -140,7 +140,7 @@ def clarify_lock(client: GatewayClient, params: s.ClarifyLockParams) -> dict[str
     return {"status": "expired"} if remaining is None else {"status": "ok", "remaining": remaining}
 
 
-@methods.method("request.answer", s.RequestAnswerParams, s.StatusResult)
+@methods.method("request.answer", s.RequestAnswerParams, "StatusResult")
 def request_answer(client: GatewayClient, params: s.RequestAnswerParams) -> dict[str, Any]:
     """The answer to a question, for hosts that cannot write bare responses."""
     session = _owner_of(client, params.id)
@@ -157,7 +157,7 @@ def request_answer(client: GatewayClient, params: s.RequestAnswerParams) -> dict
 # --- the older dialect -----------------------------------------------------------------------------------------------
 
 
-@methods.method("clarify.respond", s.ClarifyRespondParams, s.StatusResult)
+@methods.method("clarify.respond", s.ClarifyRespondParams, "StatusResult")
 def clarify_respond(client: GatewayClient, params: s.ClarifyRespondParams) -> dict[str, Any]:
     """One question of a batch; the next one is shown when this one is answered. An empty answer skips."""
     session, request, number = find_legacy(client.server.registry.live(), params.request_id, "clarify")
@@ -169,12 +169,12 @@ def clarify_respond(client: GatewayClient, params: s.ClarifyRespondParams) -> di
     return {"status": "ok"}
 
 
-@methods.method("sudo.respond", s.SudoRespondParams, s.StatusResult)
+@methods.method("sudo.respond", s.SudoRespondParams, "StatusResult")
 def sudo_respond(client: GatewayClient, params: s.SudoRespondParams) -> dict[str, Any]:
     return _respond_value(client, params.request_id, "sudo", params.password)
 
 
-@methods.method("secret.respond", s.SecretRespondParams, s.StatusResult)
+@methods.method("secret.respond", s.SecretRespondParams, "StatusResult")
 def secret_respond(client: GatewayClient, params: s.SecretRespondParams) -> dict[str, Any]:
     return _respond_value(client, params.request_id, "secret", params.value)
 
@@ -190,7 +190,7 @@ def _respond_value(client: GatewayClient, given_id: str, method: str, value: str
     return {"status": "ok"}
 
 
-@methods.method("terminal.read.respond", s.TerminalReadRespondParams, s.StatusResult)
+@methods.method("terminal.read.respond", s.TerminalReadRespondParams, "StatusResult")
 def terminal_read_respond(client: GatewayClient, params: s.TerminalReadRespondParams) -> dict[str, Any]:
     session, request, _ = find_legacy(client.server.registry.live(), params.request_id, "terminal.read")
     session.requests.answer_response(request.request_id, {"value": params.text}, by=BY_METHOD)

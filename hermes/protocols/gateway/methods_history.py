@@ -10,6 +10,7 @@ from hermes.errors import InvalidParams, MissingSessionId, SessionIsLive, Stored
 from hermes.messages import Row
 from hermes.nurseries import session_history
 from hermes.nurseries.session import Session
+from hermes.nurseries.session_delete import delete_stored
 from hermes.nurseries.session_options import change
 from hermes.nurseries.session_ready import current_branch, start_getting_ready
 from hermes.protocols.gateway import schemas as s
@@ -25,7 +26,7 @@ methods: MethodTable[GatewayClient] = MethodTable()
 # --- branches --------------------------------------------------------------------------------------------------------
 
 
-@methods.method("session.branch", w.SessionBranchParams, w.SessionBranchResult)
+@methods.method("session.branch", w.SessionBranchParams, "SessionBranchResult")
 def branch(client: GatewayClient, params: w.SessionBranchParams) -> Any:
     session = client.session(params.session_id)
 
@@ -38,7 +39,7 @@ def branch(client: GatewayClient, params: w.SessionBranchParams) -> Any:
     return Awaiting(run)
 
 
-@methods.method("session.branch_whole", w.SessionBranchWholeParams, w.SessionBranchResult)
+@methods.method("session.branch_whole", w.SessionBranchWholeParams, "SessionBranchResult")
 def branch_whole(client: GatewayClient, params: w.SessionBranchWholeParams) -> Any:
     session = client.session(params.session_id)
 
@@ -49,7 +50,7 @@ def branch_whole(client: GatewayClient, params: w.SessionBranchWholeParams) -> A
     return Awaiting(run)
 
 
-@methods.method("session.branch_stored", w.SessionBranchStoredParams, w.SessionBranchResult)
+@methods.method("session.branch_stored", w.SessionBranchStoredParams, "SessionBranchResult")
 def branch_stored(client: GatewayClient, params: w.SessionBranchStoredParams) -> Any:
     async def run() -> Answer[dict[str, Any]]:
         made = await session_history.branch_stored(client.server.registry, params.parent_session_id, whole=True)
@@ -83,7 +84,7 @@ def _branch_result(made: Session, rows: tuple[Row, ...] | None) -> dict[str, Any
 # --- undo, compress, save --------------------------------------------------------------------------------------------
 
 
-@methods.method("session.undo", w.SessionUndoParams, w.SessionUndoResult)
+@methods.method("session.undo", w.SessionUndoParams, "SessionUndoResult")
 def undo(client: GatewayClient, params: w.SessionUndoParams) -> Awaiting[Any]:
     """Takes the last user turns back; ``text`` is what to put in the editor again."""
     session = client.session(params.session_id)
@@ -100,7 +101,7 @@ def undo(client: GatewayClient, params: w.SessionUndoParams) -> Awaiting[Any]:
     return Awaiting(run)
 
 
-@methods.method("session.undo_rewind", s.KeyedSessionParams, w.SessionUndoRewindResult)
+@methods.method("session.undo_rewind", s.KeyedSessionParams, "SessionUndoRewindResult")
 def undo_rewind(client: GatewayClient, params: s.KeyedSessionParams) -> Awaiting[Any]:
     """Brings the last cut back, while no new turn has been stored after it."""
     session = client.session(params.session_id)
@@ -117,7 +118,7 @@ def undo_rewind(client: GatewayClient, params: s.KeyedSessionParams) -> Awaiting
     return Awaiting(run)
 
 
-@methods.method("session.compress", w.SessionCompressParams, w.SessionCompressResult)
+@methods.method("session.compress", w.SessionCompressParams, "SessionCompressResult")
 def compress(client: GatewayClient, params: w.SessionCompressParams) -> Awaiting[Any]:
     session = client.session(params.session_id)
 
@@ -151,7 +152,7 @@ async def compress_result(client: GatewayClient, session: Session, focus: str | 
     return shape
 
 
-@methods.method("session.save", s.KeyedSessionParams, w.SessionSaveResult)
+@methods.method("session.save", s.KeyedSessionParams, "SessionSaveResult")
 async def save(client: GatewayClient, params: s.KeyedSessionParams) -> dict[str, Any]:
     return {"file": str(await session_history.save(client.session(params.session_id)))}
 
@@ -159,7 +160,7 @@ async def save(client: GatewayClient, params: s.KeyedSessionParams) -> dict[str,
 # --- the stored session ----------------------------------------------------------------------------------------------
 
 
-@methods.method("session.delete", s.KeyedSessionParams, w.SessionDeleteResult)
+@methods.method("session.delete", s.KeyedSessionParams, "SessionDeleteResult")
 async def delete(client: GatewayClient, params: s.KeyedSessionParams) -> dict[str, Any]:
     key = params.session_id
     if not key:
@@ -170,11 +171,11 @@ async def delete(client: GatewayClient, params: s.KeyedSessionParams) -> dict[st
     stored = await client.server.services.store.get_session(key)
     if stored is None:
         raise StoredSessionNotFound
-    await client.server.services.store.delete_session(key)
+    await delete_stored(client.server.services, key)
     return {"deleted": key}
 
 
-@methods.method("session.archive", w.SessionArchiveParams, w.SessionArchiveResult)
+@methods.method("session.archive", w.SessionArchiveParams, "SessionArchiveResult")
 async def archive(client: GatewayClient, params: w.SessionArchiveParams) -> dict[str, Any]:
     session = _named(client, params)
     if session is not None:
@@ -195,7 +196,7 @@ def _named(client: GatewayClient, params: w.SessionArchiveParams) -> Session | N
     return client.server.registry.by_key(params.session_key)
 
 
-@methods.method("session.set_hidden", w.SessionSetHiddenParams, w.SessionSetHiddenResult)
+@methods.method("session.set_hidden", w.SessionSetHiddenParams, "SessionSetHiddenResult")
 async def set_hidden(client: GatewayClient, params: w.SessionSetHiddenParams) -> dict[str, Any]:
     session = client.session(params.session_id)
     await change(session, hidden=params.hidden)
@@ -203,7 +204,7 @@ async def set_hidden(client: GatewayClient, params: w.SessionSetHiddenParams) ->
     return {"hidden": params.hidden, "session_key": session.key}
 
 
-@methods.method("session.cwd.set", w.SessionCwdSetParams, w.LiveInfoResult)
+@methods.method("session.cwd.set", w.SessionCwdSetParams, "LiveInfoResult")
 def cwd_set(client: GatewayClient, params: w.SessionCwdSetParams) -> Awaiting[Any]:
     session = client.session(params.session_id)
     if not params.cwd.strip():
@@ -218,7 +219,7 @@ def cwd_set(client: GatewayClient, params: w.SessionCwdSetParams) -> Awaiting[An
     return Awaiting(run)
 
 
-@methods.method("session.context_breakdown", s.SessionParams, w.SessionContextBreakdownResult)
+@methods.method("session.context_breakdown", s.SessionParams, "SessionContextBreakdownResult")
 def context_breakdown(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
     parts = session_history.context_breakdown(client.session(params.session_id))
     return {

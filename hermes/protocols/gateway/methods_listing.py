@@ -56,13 +56,13 @@ def _grouped(client: GatewayClient, session_id: str | None) -> dict[str, list[tu
     return groups
 
 
-@methods.method("tools.list", c.OptionalSessionParams, c.ToolsetsResult)
+@methods.method("tools.list", c.OptionalSessionParams, "ToolsetsResult")
 def tools_list(client: GatewayClient, params: c.OptionalSessionParams) -> dict[str, Any]:
     rows = _toolset_rows(client, params.session_id)
     return {"toolsets": rows}
 
 
-@methods.method("toolsets.list", c.OptionalSessionParams, c.ToolsetsResult)
+@methods.method("toolsets.list", c.OptionalSessionParams, "ToolsetsResult")
 def toolsets_list(client: GatewayClient, params: c.OptionalSessionParams) -> dict[str, Any]:
     rows = _toolset_rows(client, params.session_id)
     return {"toolsets": [{key: value for key, value in row.items() if key != "tools"} for row in rows]}
@@ -88,7 +88,7 @@ def _toolset_rows(client: GatewayClient, session_id: str | None) -> list[dict[st
     return rows
 
 
-@methods.method("tools.show", c.OptionalSessionParams, c.ToolsShowResult)
+@methods.method("tools.show", c.OptionalSessionParams, "ToolsShowResult")
 def tools_show(client: GatewayClient, params: c.OptionalSessionParams) -> dict[str, Any]:
     groups = _grouped(client, params.session_id)
     sections = [
@@ -98,7 +98,7 @@ def tools_show(client: GatewayClient, params: c.OptionalSessionParams) -> dict[s
     return {"sections": sections, "total": sum(len(tools) for tools in groups.values())}
 
 
-@methods.method("tools.configure", c.ToolsConfigureParams, c.ToolsConfigureResult)
+@methods.method("tools.configure", c.ToolsConfigureParams, "ToolsConfigureResult")
 def tools_configure(client: GatewayClient, params: c.ToolsConfigureParams) -> Awaiting[Any]:
     """Switches toolsets on or off for all sessions, from their next turn on."""
     session = client.session(params.session_id) if params.session_id else None
@@ -143,7 +143,7 @@ def _cwd(client: GatewayClient, session: Session | None) -> str:
     return session.memory.cwd if session is not None else client.server.default_cwd()
 
 
-@methods.method("skills.manage", c.SkillsManageParams, c.SkillsManageResult)
+@methods.method("skills.manage", c.SkillsManageParams, "SkillsManageResult")
 async def skills_manage(client: GatewayClient, params: c.SkillsManageParams) -> dict[str, Any]:
     """``list``, ``search`` and ``inspect`` over the installed skills."""
     session = optional_session(client, client.current)
@@ -173,7 +173,7 @@ async def skills_manage(client: GatewayClient, params: c.SkillsManageParams) -> 
     raise InvalidValue("action must be list, search or inspect")
 
 
-@methods.method("skills.reload", c.SkillsReloadParams, c.SkillsReloadResult)
+@methods.method("skills.reload", c.SkillsReloadParams, "SkillsReloadResult")
 async def skills_reload(client: GatewayClient, params: c.SkillsReloadParams) -> dict[str, Any]:
     """Skills are read from disk at every use; this says what is there now, and what was not when it was asked last."""
     session = optional_session(client, params.session_id) or optional_session(client, client.current)
@@ -189,7 +189,7 @@ async def skills_reload(client: GatewayClient, params: c.SkillsReloadParams) -> 
     return {"output": output, "result": result}
 
 
-@methods.method("plugins.list", s.EmptyParams, c.PluginsListResult)
+@methods.method("plugins.list", s.EmptyParams, "PluginsListResult")
 def plugins_list(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     """Tools that come from installed packages, one row for each toolset that is none of ours."""
     groups = _grouped(client, None)
@@ -197,19 +197,19 @@ def plugins_list(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]
     return {"plugins": [{"name": name, "version": "", "enabled": True} for name in names]}
 
 
-@methods.method("mcp.servers.list", s.EmptyParams, c.McpServersListResult)
+@methods.method("mcp.servers.list", s.EmptyParams, "McpServersListResult")
 def mcp_list(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     servers: Sequence[Mapping[str, Any]] = client.server.tree.mcp.summaries() if client.server.tree.mcp else ()
     return {"servers": [dict(row) for row in servers]}
 
 
-@methods.method("mcp.servers.status", s.EmptyParams, c.McpServersStatusResult)
+@methods.method("mcp.servers.status", s.EmptyParams, "McpServersStatusResult")
 def mcp_status(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     servers: Sequence[Mapping[str, Any]] = client.server.tree.mcp.runtime_rows() if client.server.tree.mcp else ()
     return {"servers": [dict(row) for row in servers], "checked_at": int(client.server.services.clock())}
 
 
-@methods.method("mcp.servers.test", c.McpServersTestParams, c.McpServersTestResult)
+@methods.method("mcp.servers.test", c.McpServersTestParams, "McpServersTestResult")
 async def mcp_test(client: GatewayClient, params: c.McpServersTestParams) -> dict[str, Any]:
     """Connects to one configured server and lists its tools, or says why that did not work."""
     if client.server.tree.mcp is None:
@@ -220,26 +220,26 @@ async def mcp_test(client: GatewayClient, params: c.McpServersTestParams) -> dic
 # --- project, checkpoints --------------------------------------------------------------------------------------------
 
 
-@methods.method("project.facts", c.ProjectFactsParams, c.ProjectFactsResult)
+@methods.method("project.facts", c.ProjectFactsParams, "ProjectFactsResult")
 async def project_facts(client: GatewayClient, params: c.ProjectFactsParams) -> dict[str, Any]:
     cwd = params.cwd or _cwd(client, optional_session(client, client.current))
     return {"facts": await trio.to_thread.run_sync(facts_of, cwd)}
 
 
-@methods.method("rollback.list", s.SessionParams, c.RollbackListResult)
+@methods.method("rollback.list", s.SessionParams, "RollbackListResult")
 def rollback_list(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
     """File checkpoints are not kept by this server; version control is the place for them."""
     client.session(params.session_id)
     return {"enabled": False, "checkpoints": []}
 
 
-@methods.method("rollback.diff", c.RollbackDiffParams, c.RollbackDiffResult)
+@methods.method("rollback.diff", c.RollbackDiffParams, "RollbackDiffResult")
 def rollback_diff(client: GatewayClient, params: c.RollbackDiffParams) -> dict[str, Any]:
     _no_checkpoint(client, params)
     return {}
 
 
-@methods.method("rollback.restore", c.RollbackRestoreParams, c.RollbackRestoreResult)
+@methods.method("rollback.restore", c.RollbackRestoreParams, "RollbackRestoreResult")
 def rollback_restore(client: GatewayClient, params: c.RollbackRestoreParams) -> dict[str, Any]:
     if client.session(params.session_id).slot.taken:
         raise SessionBusy

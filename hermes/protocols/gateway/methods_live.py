@@ -23,23 +23,23 @@ CLOSE_WITHIN = 3.0
 """Seconds that ``session.close`` waits for the end; what is left then ends within the kill grace."""
 
 
-@methods.method("ping", s.EmptyParams, s.PingResult)
+@methods.method("ping", s.EmptyParams, "PingResult")
 def ping(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     return {"pong": True}
 
 
-@websocket_methods.method("gateway.ping", s.EmptyParams, s.GatewayPingResult)
+@websocket_methods.method("gateway.ping", s.EmptyParams, "GatewayPingResult")
 def gateway_ping(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     """The liveness probe of WebSocket clients: synchronous, so it is answered whatever else is going on."""
     return {"ok": True}
 
 
-@methods.method("gateway.capabilities", s.EmptyParams, s.GatewayCapabilitiesResult)
+@methods.method("gateway.capabilities", s.EmptyParams, "GatewayCapabilitiesResult")
 def gateway_capabilities(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     return {"per_session_exclusive_submit": True}
 
 
-@methods.method("client.capabilities", s.ClientCapabilitiesParams, s.ClientCapabilitiesResult)
+@methods.method("client.capabilities", s.ClientCapabilitiesParams, "ClientCapabilitiesResult")
 def client_capabilities(client: GatewayClient, params: s.ClientCapabilitiesParams) -> dict[str, Any]:
     """The state belongs to the connection; without ``server_requests: true`` it is withdrawn."""
     client.declared = params.server_requests is True
@@ -49,7 +49,7 @@ def client_capabilities(client: GatewayClient, params: s.ClientCapabilitiesParam
     return {"server_requests": sorted((*SERVER_REQUESTS, *BRIDGED_REQUESTS)), "declines_not_shown": True}
 
 
-@methods.method("session.active_list", s.SessionActiveListParams, s.SessionActiveListResult)
+@methods.method("session.active_list", s.SessionActiveListParams, "SessionActiveListResult")
 def active_list(client: GatewayClient, params: s.SessionActiveListParams) -> dict[str, Any]:
     sessions = [session for session in client.server.registry.live() if session.depth == 0]
     return {"sessions": [_active_item(session, params.current_session_id) for session in sessions]}
@@ -71,7 +71,7 @@ def _active_item(session: Session, current: str | None) -> dict[str, Any]:
     }
 
 
-@methods.method("session.activate", s.SessionActivateParams, s.SessionSnapshot)
+@methods.method("session.activate", s.SessionActivateParams, "SessionSnapshot")
 def activate(client: GatewayClient, params: s.SessionActivateParams) -> Any:
     session = client.session(params.session_id)
     if params.cols is not None:
@@ -93,7 +93,7 @@ def activate(client: GatewayClient, params: s.SessionActivateParams) -> Any:
     return answer(session_history.settled_rows(session))
 
 
-@methods.method("session.close", s.SessionCloseParams, s.SessionCloseResult)
+@methods.method("session.close", s.SessionCloseParams, "SessionCloseResult")
 def close(client: GatewayClient, params: s.SessionCloseParams) -> Any:
     """Interrupts what runs; the answer follows the last event. Unknown or closed already is no error."""
     try:
@@ -110,7 +110,7 @@ def close(client: GatewayClient, params: s.SessionCloseParams) -> Any:
     return Awaiting(wait)
 
 
-@methods.method("session.events.since", s.SessionEventsSinceParams, s.SessionEventsSinceResult)
+@methods.method("session.events.since", s.SessionEventsSinceParams, "SessionEventsSinceResult")
 def events_since(client: GatewayClient, params: s.SessionEventsSinceParams) -> dict[str, Any]:
     """Missed events by number; ``truncated`` when some are gone."""
     session = client.session(params.session_id)
@@ -132,7 +132,7 @@ def events_since(client: GatewayClient, params: s.SessionEventsSinceParams) -> d
     }
 
 
-@methods.method("session.events.stats", s.EmptyParams, s.SessionEventsStatsResult)
+@methods.method("session.events.stats", s.EmptyParams, "SessionEventsStatsResult")
 def events_stats(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     limits = client.server.settings.limits
     logs = [session.log for session in client.server.registry.live()]
@@ -146,7 +146,7 @@ def events_stats(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]
     }
 
 
-@methods.method("terminal.resize", s.TerminalResizeParams, s.TerminalResizeResult)
+@methods.method("terminal.resize", s.TerminalResizeParams, "TerminalResizeResult")
 def terminal_resize(client: GatewayClient, params: s.TerminalResizeParams) -> dict[str, Any]:
     """Terminals of the session's processes follow, and their programs are told (SIGWINCH)."""
     session = client.session(params.session_id)

@@ -25,7 +25,7 @@ methods: MethodTable[GatewayClient] = MethodTable()
 TARGETS = ("truncate_before_row_id", "truncate_before_user_ordinal", "truncate_before_message_id")
 
 
-@methods.method("prompt.submit", s.PromptSubmitParams, s.PromptSubmitResult)
+@methods.method("prompt.submit", s.PromptSubmitParams, "PromptSubmitResult")
 def submit(client: GatewayClient, params: s.PromptSubmitParams) -> Any:
     """Reserved in the reader, in arrival order; the answer waits until the prompt is durable, never for the model."""
     session = client.session(params.session_id)

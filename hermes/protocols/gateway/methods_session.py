@@ -29,7 +29,7 @@ MINTED_KEY: Final = lazy_pattern(r"\d{8}_\d{6}_[0-9a-f]{6}")
 # --- create ----------------------------------------------------------------------------------------------------------
 
 
-@methods.method("session.create", s.SessionCreateParams, s.SessionCreateResult)
+@methods.method("session.create", s.SessionCreateParams, "SessionCreateResult")
 def create(client: GatewayClient, params: s.SessionCreateParams) -> Any:
     server = client.server
     if params.model:
@@ -96,7 +96,7 @@ def create_result(session: Session) -> dict[str, Any]:
 # --- stored sessions -------------------------------------------------------------------------------------------------
 
 
-@methods.method("session.list", s.SessionListParams, s.SessionListResult)
+@methods.method("session.list", s.SessionListParams, "SessionListResult")
 async def list_sessions(client: GatewayClient, params: s.SessionListParams) -> dict[str, Any]:
     store = client.server.services.store
     if params.title is not None:
@@ -123,7 +123,7 @@ def _list_row(stored: StoredSession, *, by_title: bool) -> dict[str, Any]:
     return row
 
 
-@methods.method("session.most_recent", s.EmptyParams, s.SessionMostRecentResult)
+@methods.method("session.most_recent", s.EmptyParams, "SessionMostRecentResult")
 async def most_recent(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     newest = await client.server.services.store.list_sessions(limit=1)
     if not newest:
@@ -140,7 +140,7 @@ async def most_recent(client: GatewayClient, params: s.EmptyParams) -> dict[str,
 # --- resume ----------------------------------------------------------------------------------------------------------
 
 
-@methods.method("session.resume", s.SessionResumeParams, s.SessionSnapshot)
+@methods.method("session.resume", s.SessionResumeParams, "SessionSnapshot")
 def resume(client: GatewayClient, params: s.SessionResumeParams) -> Awaiting[Any]:
     """By stored key or exact title; a session that is live already is shared, nobody is evicted."""
     if not params.session_id:
@@ -224,7 +224,7 @@ def _tell_progress(client: GatewayClient, session: Session) -> None:
 # --- what a session is -----------------------------------------------------------------------------------------------
 
 
-@methods.method("session.history", s.SessionParams, s.SessionHistoryResult)
+@methods.method("session.history", s.SessionParams, "SessionHistoryResult")
 def history(client: GatewayClient, params: s.SessionParams) -> Any:
     """The whole conversation; what a compression has taken out of the context is marked ``compacted``."""
     session = client.session(params.session_id)
@@ -240,7 +240,7 @@ def _history(rows: tuple[Row, ...]) -> dict[str, Any]:
     return {"count": len(messages), "messages": messages}
 
 
-@methods.method("session.usage", s.SessionParams, s.SessionUsageResult)
+@methods.method("session.usage", s.SessionParams, "SessionUsageResult")
 def usage(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
     return session_usage(client.session(params.session_id))
 
@@ -256,12 +256,12 @@ def session_usage(session: Session) -> dict[str, Any]:
     return shape
 
 
-@methods.method("session.status", s.SessionParams, s.SessionStatusResult)
+@methods.method("session.status", s.SessionParams, "SessionStatusResult")
 def status(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
     return {"output": status_text(client.session(params.session_id))}
 
 
-@methods.method("session.title", s.SessionTitleParams, s.SessionTitleResult)
+@methods.method("session.title", s.SessionTitleParams, "SessionTitleResult")
 def title(client: GatewayClient, params: s.SessionTitleParams) -> Any:
     session = client.session(params.session_id)
     if params.title is None:

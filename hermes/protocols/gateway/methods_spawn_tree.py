@@ -15,7 +15,7 @@ from hermes.protocols.rpc.method_table import MethodTable
 methods: MethodTable[GatewayClient] = MethodTable()
 
 
-@methods.method("spawn_tree.save", w.SpawnTreeSaveParams, w.SpawnTreeSaveResult)
+@methods.method("spawn_tree.save", w.SpawnTreeSaveParams, "SpawnTreeSaveResult")
 async def spawn_tree_save(client: GatewayClient, params: w.SpawnTreeSaveParams) -> dict[str, Any]:
     if not params.subagents:
         raise InvalidParams("subagents must not be empty")
@@ -31,7 +31,7 @@ async def spawn_tree_save(client: GatewayClient, params: w.SpawnTreeSaveParams) 
     return {"path": str(path), "session_id": str(tree["session_id"])}
 
 
-@methods.method("spawn_tree.list", w.SpawnTreeListParams, w.SpawnTreeListResult)
+@methods.method("spawn_tree.list", w.SpawnTreeListParams, "SpawnTreeListResult")
 async def spawn_tree_list(client: GatewayClient, params: w.SpawnTreeListParams) -> dict[str, Any]:
     home = client.server.services.home
 
@@ -41,7 +41,7 @@ async def spawn_tree_list(client: GatewayClient, params: w.SpawnTreeListParams) 
     return {"entries": await trio.to_thread.run_sync(read)}
 
 
-@methods.method("spawn_tree.load", w.SpawnTreeLoadParams, w.SpawnTreeLoadResult)
+@methods.method("spawn_tree.load", w.SpawnTreeLoadParams, "SpawnTreeLoadResult")
 async def spawn_tree_load(client: GatewayClient, params: w.SpawnTreeLoadParams) -> dict[str, Any]:
     if not params.path:
         raise InvalidParams("path is required")

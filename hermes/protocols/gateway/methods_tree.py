@@ -18,7 +18,7 @@ TREE_EVERY = 0.1
 """Seconds between two pictures of the tree for one subscriber: what changes between them is in the later one."""
 
 
-@methods.method("tree.get", s.TreeGetParams, s.TreeGetResult)
+@methods.method("tree.get", s.TreeGetParams, "TreeGetResult")
 def tree_get(client: GatewayClient, params: s.TreeGetParams) -> dict[str, Any]:
     tree = client.server.services.tree
     if params.node_id is not None:
@@ -26,7 +26,7 @@ def tree_get(client: GatewayClient, params: s.TreeGetParams) -> dict[str, Any]:
     return {"version": tree.version, "tree": client.server.tree.snapshot()}
 
 
-@methods.method("tree.subscribe", s.TreeSubscribeParams, s.TreeSubscribeResult)
+@methods.method("tree.subscribe", s.TreeSubscribeParams, "TreeSubscribeResult")
 def tree_subscribe(client: GatewayClient, params: s.TreeSubscribeParams) -> Any:
     """From now on each change is followed by a ``tree.changed`` event with the whole tree."""
     version = client.server.services.tree.version
@@ -50,7 +50,7 @@ def tree_subscribe(client: GatewayClient, params: s.TreeSubscribeParams) -> Any:
     return Answer({"subscribed": True, "version": version}, after=start)
 
 
-@methods.method("scope.cancel", s.ScopeCancelParams, s.ScopeCancelResult)
+@methods.method("scope.cancel", s.ScopeCancelParams, "ScopeCancelResult")
 def scope_cancel(client: GatewayClient, params: s.ScopeCancelParams) -> dict[str, Any]:
     """Cancel one node and what is below it; what is above goes on. False: somebody else has stopped it already."""
     node = client.server.services.tree.get(params.node_id)

@@ -25,14 +25,14 @@ PREVIEW_CHARS = 300
 # --- side agents -----------------------------------------------------------------------------------------------------
 
 
-@methods.method("prompt.background", w.PromptBackgroundParams, w.PromptBackgroundResult)
+@methods.method("prompt.background", w.PromptBackgroundParams, "PromptBackgroundResult")
 def background(client: GatewayClient, params: w.PromptBackgroundParams) -> dict[str, Any]:
     session = client.session(params.session_id)
     client.watch(session)
     return {"task_id": start_background(session, params.text)}
 
 
-@methods.method("prompt.btw", w.PromptBackgroundParams, w.PromptBackgroundResult)
+@methods.method("prompt.btw", w.PromptBackgroundParams, "PromptBackgroundResult")
 def btw(client: GatewayClient, params: w.PromptBackgroundParams) -> dict[str, Any]:
     session = client.session(params.session_id)
     client.watch(session)
@@ -42,7 +42,7 @@ def btw(client: GatewayClient, params: w.PromptBackgroundParams) -> dict[str, An
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
-@methods.method("process.list", s.SessionParams, w.ProcessListResult)
+@methods.method("process.list", s.SessionParams, "ProcessListResult")
 def process_list(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
     session = client.session(params.session_id)
     now = session.services.clock()
@@ -66,7 +66,7 @@ def _process(info: Any, now: float, redact: Callable[[str], str]) -> dict[str, A
     }
 
 
-@methods.method("process.kill", w.ProcessKillParams, w.ProcessKillResult)
+@methods.method("process.kill", w.ProcessKillParams, "ProcessKillResult")
 def process_kill(client: GatewayClient, params: w.ProcessKillParams) -> Any:
     if not params.process_id:
         raise InvalidParams("process_id is required")
@@ -91,7 +91,7 @@ def process_kill(client: GatewayClient, params: w.ProcessKillParams) -> Any:
     return Awaiting(kill)
 
 
-@methods.method("process.stop", w.ProcessStopParams, w.ProcessStopResult)
+@methods.method("process.stop", w.ProcessStopParams, "ProcessStopResult")
 def process_stop(client: GatewayClient, params: w.ProcessStopParams) -> Awaiting[Any]:
     """Ends the background processes of one session, or of all of them."""
     sessions = [client.session(params.session_id)] if params.session_id else list(client.server.registry.live())
@@ -106,7 +106,7 @@ def process_stop(client: GatewayClient, params: w.ProcessStopParams) -> Awaiting
     return Awaiting(stop)
 
 
-@methods.method("agents.list", s.EmptyParams, w.AgentsListResult)
+@methods.method("agents.list", s.EmptyParams, "AgentsListResult")
 def agents_list(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     now = client.server.services.clock()
     rows = [
@@ -125,7 +125,7 @@ def agents_list(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
 # --- subagents -------------------------------------------------------------------------------------------------------
 
 
-@methods.method("delegation.status", s.EmptyParams, w.DelegationStatusResult)
+@methods.method("delegation.status", s.EmptyParams, "DelegationStatusResult")
 def delegation_status(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]:
     delegation = client.server.settings.delegation
     active = [
@@ -141,7 +141,7 @@ def delegation_status(client: GatewayClient, params: s.EmptyParams) -> dict[str,
     }
 
 
-@methods.method("delegation.pause", w.DelegationPauseParams, w.DelegationPauseResult)
+@methods.method("delegation.pause", w.DelegationPauseParams, "DelegationPauseResult")
 def delegation_pause(client: GatewayClient, params: w.DelegationPauseParams) -> dict[str, Any]:
     client.server.services.delegation.paused = params.paused
     return {"paused": params.paused}
@@ -161,7 +161,7 @@ def subagent_row(child: Child) -> dict[str, Any]:
     }
 
 
-@methods.method("subagent.list", s.SessionParams, w.SubagentListResult)
+@methods.method("subagent.list", s.SessionParams, "SubagentListResult")
 def subagent_list(client: GatewayClient, params: s.SessionParams) -> dict[str, Any]:
     session = _watched(client, params.session_id)
     children = list(session.children.walk())
@@ -201,7 +201,7 @@ def _search(client: GatewayClient, session_id: str | None) -> Iterator[Session]:
         yield from client.watched
 
 
-@methods.method("subagent.interrupt", w.SubagentInterruptParams, w.SubagentInterruptResult)
+@methods.method("subagent.interrupt", w.SubagentInterruptParams, "SubagentInterruptResult")
 def subagent_interrupt(client: GatewayClient, params: w.SubagentInterruptParams) -> dict[str, Any]:
     _named(params.subagent_id)
     for session in _search(client, params.session_id):
@@ -213,7 +213,7 @@ def subagent_interrupt(client: GatewayClient, params: w.SubagentInterruptParams)
     return {"found": False, "subagent_id": params.subagent_id}
 
 
-@methods.method("subagent.steer", w.SubagentSteerParams, w.SubagentSteerResult)
+@methods.method("subagent.steer", w.SubagentSteerParams, "SubagentSteerResult")
 def subagent_steer(client: GatewayClient, params: w.SubagentSteerParams) -> dict[str, Any]:
     if not params.text.strip():
         raise EmptyText
@@ -223,7 +223,7 @@ def subagent_steer(client: GatewayClient, params: w.SubagentSteerParams) -> dict
     return {"status": "queued" if taken else "rejected", "subagent_id": params.subagent_id, "text": params.text}
 
 
-@methods.method("subagent.tail", w.SubagentTailParams, w.SubagentTailResult)
+@methods.method("subagent.tail", w.SubagentTailParams, "SubagentTailResult")
 def subagent_tail(client: GatewayClient, params: w.SubagentTailParams) -> dict[str, Any]:
     _named(params.subagent_id)
     child = _watched(client, params.session_id).children.find(params.subagent_id)

@@ -1,4 +1,4 @@
-"""Parameters and results of ``browser.controller.…`` (api-server §7.7). Refusals are Forbidden, so what would be one is
+"""Parameters of ``browser.controller.…`` (api-server §7.7). Refusals are Forbidden, so what would be one is
 read leniently here and checked by the handler."""
 
 from __future__ import annotations
@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from hermes.protocols.gateway.schemas import SessionParams
-from hermes.protocols.rpc.method_table import Result
 
 
 class BrowserRegisterParams(SessionParams):
@@ -16,24 +15,8 @@ class BrowserRegisterParams(SessionParams):
     protocol_version: Any = None
 
 
-class BrowserRegisterResult(Result):
-    scope: dict[str, Any]
-
-
 class BrowserResultParams(SessionParams):
     command_id: str
     ok: Any = None
     result: Any = None
     error: Any = None
-
-
-class BrowserResultResult(Result):
-    accepted: bool
-
-
-class BrowserHeartbeatResult(Result):
-    ok: bool
-
-
-class BrowserDetachResult(Result):
-    detached: bool

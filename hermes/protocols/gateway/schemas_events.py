@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from hermes.protocols.gateway.result_rows import TodoItem, TreeNode
 from hermes.protocols.gateway.schemas_shapes import OpenShape, SessionLiveInfo, Usage
 from hermes.protocols.rpc.method_table import Result
 from hermes.records import dataclass
@@ -128,7 +129,7 @@ class ToolOutputRisk(Payload):
 
 
 class TodoUpdated(Payload):
-    todos: list[dict[str, Json]]
+    todos: list[TodoItem]
     revision: int
 
 
@@ -223,7 +224,7 @@ class RequestCancel(Payload):
 
 class TreeChanged(Payload):
     version: int
-    tree: dict[str, Json]
+    tree: TreeNode
 
 
 class BrowserCommand(Payload):

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict
 
+from hermes.protocols.gateway.result_rows import TodoItem
 from hermes.protocols.rpc.method_table import Result
 
 Json = Any
@@ -117,7 +118,7 @@ class QueuedPrompt(Result):
 
 
 class TodoState(Result):
-    todos: list[dict[str, Json]]
+    todos: list[TodoItem]
     revision: int
 
 

@@ -80,7 +80,7 @@ class Method(Generic[C]):
 
     name: str
     params: type[BaseModel] | None
-    result: type[Any] | None
+    result: type[Any] | str | None
     handler: Callable[[C, Any], Any]
     waits: bool
 
@@ -105,9 +105,10 @@ class MethodTable(Generic[C]):
         self._is_open = True
 
     def method(
-        self, name: str, params: type[P] | None, result: type[Any] | None = None
+        self, name: str, params: type[P] | None, result: type[Any] | str | None = None
     ) -> Callable[[Callable[[C, Any], Any]], Callable[[C, Any], Any]]:
-        """Register the decorated handler under ``name``. Without a parameter model it gets the JSON object itself."""
+        """Register the decorated handler under ``name``. Without a parameter model it gets the JSON object itself.
+        ``result``: what it gives, for the contract; the name of a model does."""
 
         def register(handler: Callable[[C, Any], Any]) -> Callable[[C, Any], Any]:
             if not self._is_open:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hermes.protocols.gateway.contract import result_of
 from hermes.protocols.gateway.schemas_events import EVENTS
 from hermes.protocols.gateway.surface import STDIO_TABLE, WEBSOCKET_TABLE
 
@@ -34,7 +35,7 @@ def expected_page() -> str:
         text = " ".join(text.split())
         said = f"\n\n{text}" if text else ""
         sections.append(
-            f"## `{name}`{said}{only}\n\n- takes: {fields(method.params)}\n- gives: {fields(method.result)}\n"
+            f"## `{name}`{said}{only}\n\n- takes: {fields(method.params)}\n- gives: {fields(result_of(method))}\n"
         )
     return "\n".join(sections)
 
