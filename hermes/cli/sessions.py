@@ -102,12 +102,14 @@ def delete(home: Path, session_ids: tuple[str, ...], yes: bool) -> None:
     for stored in _with_store(home, find):
         if not yes:
             click.confirm(f"Delete {stored.key} ({stored.title or stored.preview[:PREVIEW]})?", abort=True)
-        _with_store(home, partial(_delete, stored.key))
+        _with_store(home, partial(_delete, home, stored.key))
         click.echo(f"deleted {stored.key}")
 
 
-async def _delete(key: str, store: SqliteStore) -> None:
-    await store.delete_session(key)
+async def _delete(home: Path, key: str, store: SqliteStore) -> None:
+    from hermes.nurseries.session_delete import delete_with_files
+
+    await delete_with_files(store, home, key)
 
 
 @command.command("export")

@@ -171,7 +171,8 @@ async def attach_file(session: Session, path: str | None, data_url: str | None, 
     data = decoded(data_url)
     wanted = name or (Path(path).name if path else "file")
     try:
-        stored = await trio.to_thread.run_sync(_store, attachments_folder(session), wanted, data)
+        folder = attachments_folder(session.services.home, session.key)
+        stored = await trio.to_thread.run_sync(_store, folder, wanted, data)
     except OSError as error:
         raise Unavailable(f"the file could not be stored: {error.strerror}") from None
     return AttachedFile(str(stored), _reference(session, str(stored)), uploaded=True)
@@ -181,14 +182,15 @@ async def _known_file(session: Session, found: str) -> AttachedFile:
     if Path(found).resolve().is_relative_to(Path(session.memory.cwd).resolve()):
         return AttachedFile(found, _reference(session, found), uploaded=False)
     try:
-        copy = await trio.to_thread.run_sync(_copy, attachments_folder(session), found)
+        folder = attachments_folder(session.services.home, session.key)
+        copy = await trio.to_thread.run_sync(_copy, folder, found)
     except OSError as error:
         raise Unavailable(f"the file could not be copied: {error.strerror}") from None
     return AttachedFile(str(copy), _reference(session, str(copy)), uploaded=False)
 
 
-def attachments_folder(session: Session) -> Path:
-    return session.services.home / "attachments" / _UNSAFE.sub("_", session.key)
+def attachments_folder(home: Path, key: str) -> Path:
+    return home / "attachments" / _UNSAFE.sub("_", key)
 
 
 def _copy(folder: Path, source: str) -> Path:

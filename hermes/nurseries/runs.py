@@ -309,6 +309,12 @@ class RunRegistry:
 
     # --- retention ---
 
+    def forget_session(self, key: str) -> None:
+        """The session was deleted: its runs, which ended before, are as gone as their records."""
+        for run_id, (_, status) in list(self._finished.items()):
+            if status.get("session_id") == key:
+                del self._finished[run_id]
+
     async def _sweep(self) -> None:
         while True:
             await trio.sleep(SWEEP_EVERY)

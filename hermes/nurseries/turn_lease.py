@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from hermes.errors import HermesError, SessionOwnedElsewhere
+from hermes.events import StatusUpdate
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
@@ -26,14 +27,19 @@ async def acquire(session: Session, ttl: float, *, within: float) -> int:
     ``SessionOwnedElsewhere`` then, and the store's errors at once.
     """
     services = session.services
-    until = trio.current_time() + within
+    until, told = trio.current_time() + within, False
     while True:
         try:
             return await services.store.acquire_lease(session.key, services.owner, ttl=ttl)
-        except SessionOwnedElsewhere:
+        except SessionOwnedElsewhere as error:
             left = until - trio.current_time()
             if left <= 0:
+                if told:
+                    session.emit(StatusUpdate(None, "status", "ready"))
                 raise
+            if not told:
+                told = True
+                session.emit(StatusUpdate(None, "status", f"{error.message}; waiting up to {within:g} s for its end"))
         await trio.sleep(min(ASK_EVERY, left))
 
 

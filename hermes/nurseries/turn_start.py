@@ -56,7 +56,9 @@ async def begin(session: Session, turn: Turn) -> None:
         turn.prompt = replace(turn.prompt, api_content=content, load_api_content=None)
     await ensure_stored(session)
     ttl = turn.settings.limits.lease_ttl
-    version = await turn_lease.acquire(session, ttl, within=turn.settings.agent.gateway_turn_lease_timeout)
+    # A turn elsewhere changes what is to be cut: an edit is refused at once, never kept until that turn has ended.
+    within = turn.settings.agent.gateway_turn_lease_timeout if turn.rewind is None else 0
+    version = await turn_lease.acquire(session, ttl, within=within)
     turn.holds_lease = True
     if version != session.history_version:
         await reload(session)

@@ -345,6 +345,20 @@ class SessionsMachine(RuleBasedStateMachine):
         if result.status == "compressed":
             self.take_summary(story, self.stored(story))
 
+    @precondition(lambda self: self.idle())
+    @rule(number=NUMBERS, turns=st.integers(4, 6))
+    def talk_and_compress(self, number: int, turns: int) -> None:
+        """So much that there is something to summarize."""
+        story = self.one_idle(number)
+        for _turn in range(turns):
+            text = self.text("quick")
+            self.submit(self.live(story), text).value()
+            story.prompt(text)
+        self.check_story(story)
+        result = self.world.do(session_history.compress, self.live(story), "here 1").value()
+        assert result.status == "compressed"
+        self.take_summary(story, self.stored(story))
+
     def take_summary(self, story: Story, rows: tuple[Row, ...]) -> None:
         """One summary in the place of some rows; the others are the same, in their order, the last with them."""
         kept = [row for row in rows if row in story.known]

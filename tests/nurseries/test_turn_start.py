@@ -20,7 +20,7 @@ from hermes.errors import (
     StoredSessionNotFound,
     StoreUnavailable,
 )
-from hermes.events import HistoryRewound, Notice, SessionsChanged, TurnStarted
+from hermes.events import HistoryRewound, Notice, SessionsChanged, StatusUpdate, TurnStarted
 from hermes.messages import Prompt, RewindIntent, Row
 from hermes.nurseries import turn_start
 from hermes.nurseries.session import Session
@@ -139,6 +139,36 @@ async def test_a_session_whose_lease_another_process_holds_is_busy_elsewhere(
         assert (await (await started(session)).wait_ended()).text == "now"
 
 
+async def test_a_prompt_waits_a_moment_for_a_turn_elsewhere_and_says_so_and_an_edit_does_not(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    services, _ = make_services(say("first"), say("now"))
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        await (await started(session)).wait_ended()
+        await services.store.acquire_lease(session.key, OTHER, ttl=1000)
+        at = trio.current_time()
+        edit = session.submit_nowait(Prompt("edit"), rewind=RewindIntent(row_id=1, confirm_empty=True))
+        with pytest.raises(SessionOwnedElsewhere):
+            await edit.wait_accepted()
+        assert trio.current_time() == at
+        told = session.log.latest_seq
+        with pytest.raises(SessionOwnedElsewhere) as refused:
+            await session.submit_nowait(Prompt("mine")).wait_accepted()
+        assert trio.current_time() == at + 5
+        assert refused.value.data["owner"] == "pid 2 on another-host"
+        assert refused.value.data["expires_at"] == pytest.approx(services.clock() + 1000, abs=10)
+        said = [event.text for event in events_of(session, told) if isinstance(event, StatusUpdate)]
+        assert said[0].endswith("(pid 2 on another-host); waiting up to 5 s for its end")
+        assert said[1:] == ["ready"]
+        waiting = session.submit_nowait(Prompt("mine again"))
+        await trio.sleep(3)
+        await services.store.release_lease(session.key, OTHER)
+        assert (await waiting.wait_accepted()).user_row_id is not None
+        turn = await waiting.wait_turn()
+        assert turn is not None and (await turn.wait_ended()).text == "now"
+
+
 async def test_what_another_process_wrote_is_read_before_the_turn(autojump_clock: trio.testing.MockClock) -> None:
     services, model = make_services(say("first"), say("second"))
     async with running_tree(services) as tree:
@@ -218,6 +248,28 @@ async def test_a_rewind_that_is_refused_has_changed_nothing(
         assert not session.slot.taken
         store.recover()
         assert (await (await started(session, "two")).wait_ended()).text == "b"
+
+
+@pytest.mark.parametrize(
+    "intent",
+    [RewindIntent(row_id=1), RewindIntent(ordinal=0, confirm_empty=True), RewindIntent(message_id="m")],
+    ids=("row id", "ordinal", "message id"),
+)
+async def test_a_rewind_of_a_session_that_was_never_stored_is_stale_and_stores_nothing(
+    autojump_clock: trio.testing.MockClock, intent: RewindIntent
+) -> None:
+    store = FailingStore()
+    services, _ = make_services(say("a"), store=store)
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/", title="mine")
+        with pytest.raises(StaleRewindTarget) as refused:
+            await session.submit_nowait(Prompt("again"), rewind=intent).wait_accepted()
+        assert refused.value.data["user_turn_count"] == 0
+        assert store.writes == []
+        assert await store.get_session(session.key) is None and not session.is_stored
+        assert (await (await started(session)).wait_ended()).text == "a"
+        stored = await store.get_session(session.key)
+        assert stored is not None and stored.title == "mine"
 
 
 async def test_a_context_of_the_callers_own_replaces_the_stored_one_for_that_turn(

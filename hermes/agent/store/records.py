@@ -81,6 +81,22 @@ def prune_records(connection: sqlite3.Connection, kind: str, *, older_than: floa
     return connection.execute("DELETE FROM records WHERE kind = ? AND updated_at < ?", (kind, older_than)).rowcount
 
 
+def forget_session(connection: sqlite3.Connection, key: str) -> None:
+    """Remove what is about this session: its open questions, its runs and stored responses with their journals, and
+    the names that lead to it or to one of them."""
+    named = "CASE WHEN json_valid(value) THEN json_extract(value, ?) END = ?"
+    found = connection.execute(
+        f"SELECT id FROM records WHERE owner = ? OR {named} OR {named}",
+        (key, "$.session_id", key, "$.status.session_id", key),
+    ).fetchall()
+    for (record_id,) in found:
+        connection.execute("DELETE FROM journal WHERE run_id = ?", (record_id,))
+        connection.execute(
+            f"DELETE FROM records WHERE id = ? OR {named} OR {named}",
+            (record_id, "$.run_id", record_id, "$.response_id", record_id),
+        )
+
+
 # --- journals --------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from hermes.agent.ports import StoredSession
 from hermes.agent.store.leases import check_not_held
+from hermes.agent.store.records import forget_session
 from hermes.agent.store.rows import from_json, scrub, to_json
 from hermes.errors import StoredSessionNotFound, TitleTaken
 from hermes.outcomes import Usage
@@ -147,12 +148,14 @@ def update_session(connection: sqlite3.Connection, key: str, changes: Mapping[st
 
 
 def delete_session(connection: sqlite3.Connection, key: str, *, host: str, now: float) -> None:
-    """Delete it with its rows. Children stay, without a parent. Raises ``SessionOwnedElsewhere`` while a turn runs."""
+    """Delete it with its rows and all records about it. Children stay, without a parent. Raises
+    ``SessionOwnedElsewhere`` while a turn runs."""
     require_session(connection, key)
     check_not_held(connection, key, host=host, now=now)
     old_prompt = prompt_hash(connection, key)
     connection.execute("UPDATE sessions SET parent_key = NULL WHERE parent_key = ?", (key,))
     connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+    forget_session(connection, key)
     drop_unused_prompt(connection, old_prompt)
 
 

@@ -17,7 +17,7 @@ import trio
 from hermes.agent.ports import StoredSession
 from hermes.errors import HermesError, InvalidParams, NotFound, NothingToBranch, SessionNotFound
 from hermes.events import TurnStarted
-from hermes.nurseries import session_history, session_options, turn_start
+from hermes.nurseries import session_delete, session_history, session_options, turn_start
 from hermes.nurseries.model_choice import picker
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
@@ -250,7 +250,7 @@ async def delete(ctx: AcpContext, params: SessionIdParams) -> dict[str, Any]:
     if session is not None:
         await _end(ctx, session)
     try:
-        await ctx.tree.services.store.delete_session(params.session_id)
+        await session_delete.delete_stored(ctx.tree.services, params.session_id)
     except NotFound:
         logger.debug("session %s was not there", params.session_id)
     return {}

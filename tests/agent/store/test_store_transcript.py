@@ -1,4 +1,4 @@
-"""The transcript that a person sees beside the context that a compression has left: shown, cut, brought back, copied."""
+"""The transcript a person sees beside the context a compression has left: shown, cut, brought back, copied, deleted."""
 
 from __future__ import annotations
 
@@ -198,3 +198,30 @@ async def test_a_row_that_was_cut_can_not_be_copied(open_store: OpenStore) -> No
         with pytest.raises(Conflict):
             await store.branch("s", StoredSession("t"), row_ids=[row.row_id or 0 for row in rows])
         assert await store.get_session("t") is None
+
+
+async def test_a_deleted_session_leaves_no_record_and_no_journal_and_others_keep_theirs(open_store: OpenStore) -> None:
+    async with open_store() as store:
+        await store.create_session(StoredSession("s"))
+        await store.create_session(StoredSession("t"))
+        for key in ("s", "t"):
+            await store.put_record("question", f"q-{key}", {"method": "approval"}, owner=key)
+            await store.put_record("session_key", f"name-{key}", {"session_id": key}, owner="me")
+            await store.put_record("run", f"run-{key}", {"status": {"session_id": key}}, owner="me")
+            await store.put_record("run_key", f"key-{key}", {"run_id": f"run-{key}"}, owner="me")
+            await store.put_record("response", f"resp-{key}", {"session_id": key, "rows": []}, owner="me")
+            await store.put_record("conversation", f"talk-{key}", {"response_id": f"resp-{key}"}, owner="me")
+            await store.append_journal(f"run-{key}", [(1, b"said")])
+        await store.delete_session("s")
+        left = [await store.list_records(kind) for kind in ("question", "session_key", "run", "run_key", "response")]
+        left.append(await store.list_records("conversation"))
+        assert [[name for name, _value in found] for found in left] == [
+            ["q-t"],
+            ["name-t"],
+            ["run-t"],
+            ["key-t"],
+            ["resp-t"],
+            ["talk-t"],
+        ]
+        assert await store.read_journal("run-s", after=0) == []
+        assert await store.read_journal("run-t", after=0) == [(1, b"said")]
