@@ -6,7 +6,7 @@ Rules that callers may build on:
    lost through another job.
 2. A caller cancelled before its job was queued has done nothing. From then on it waits for the result, whatever
    happens (at most one lock timeout and one group): the outcome is always known and is never half done.
-3. When ``run`` returns, the job is committed. A job that raises is undone alone; its group is not affected.
+3. When ``run`` returns, the job is committed. A job that raises is undone alone; the others of its group are run again.
 4. At most ``max_queued`` jobs wait. The next caller waits, cancellably, for a place.
 5. ``stop_waiting`` ends the patience with another program's lock: a server that stops does not wait for it.
 
@@ -139,10 +139,10 @@ class Writer:
 
     def _run_group(self, jobs: Sequence[QueuedJob]) -> list[Result]:
         try:
-            results, lost = self._transact(jobs)
+            results, lost = self._in_one_go(jobs)
             if lost and len(jobs) > 1:
                 # A full disk rolls the whole transaction back, whoever filled it. Those who need less may still pass.
-                results = [self._transact([job])[0][0] for job in jobs]
+                results = [self._in_one_go([job])[0][0] for job in jobs]
         except Exception as error:
             # Every caller waits unabortably, so every path must answer every job.
             return [outcome.Error(error) for _ in jobs]
@@ -150,7 +150,17 @@ class Writer:
         self.jobs += len(jobs)
         return results
 
-    def _transact(self, jobs: Sequence[QueuedJob]) -> tuple[list[Result], bool]:
+    def _in_one_go(self, jobs: Sequence[QueuedJob]) -> tuple[list[Result], bool]:
+        """As ``_transact``, without savepoints as long as nothing fails: each makes the full-text index write out what
+        it has, which costs more than the row."""
+        try:
+            return self._transact(jobs, self._run_job)
+        except JobFailed as failed:
+            if len(jobs) == 1:
+                return [outcome.Error(failed.error)], True
+            return self._transact(jobs, self._attempt)
+
+    def _transact(self, jobs: Sequence[QueuedJob], attempt: Callable[[Job], Result]) -> tuple[list[Result], bool]:
         """One transaction over the jobs. True beside the results: it was rolled back as a whole, nothing is stored."""
         connection = self._connection
         try:
@@ -160,7 +170,7 @@ class Writer:
             # Not "lost": trying each job again would wait out the lock again for each.
             return [outcome.Error(error) for _ in jobs], False
         try:
-            results = [self._attempt(entry.job) for entry in jobs]
+            results = [attempt(entry.job) for entry in jobs]
             self._fault("commit")
             self._patiently("COMMIT")
             self._fault("committed")
@@ -186,7 +196,14 @@ class Writer:
                 if not locked or self._hurried.is_set() or time.monotonic() >= until:
                     raise
 
+    def _run_job(self, job: Job) -> Result:
+        result: Result = outcome.capture(job, self._connection)
+        if isinstance(result, outcome.Error):
+            raise JobFailed(result.error)
+        return result
+
     def _attempt(self, job: Job) -> Result:
+        """The same; one that fails is undone, and nothing else is."""
         connection = self._connection
         connection.execute("SAVEPOINT job")
         result: Result = outcome.capture(job, connection)
@@ -211,6 +228,14 @@ class Writer:
         except trio.RunFinishedError:
             return False
         return True
+
+
+class JobFailed(Exception):
+    """A job has raised in a transaction that cannot undo it alone."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__(str(error))
 
 
 class TransactionLost(Exception):
