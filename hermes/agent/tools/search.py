@@ -67,26 +67,32 @@ class SearchFiles(BuiltinTool):
         walk = Walk(
             root, str(glob) if glob else None, compiled, context=int(arguments.get("context") or 0), most=_MAX_HITS
         )
+        refused = None
         if self.services.ripgrep is not None and not by_name:
-            await self._ripgrep(ctx, walk, pattern)
-        else:
+            refused = await self._ripgrep(ctx, walk, pattern)
+            if refused is not None and compiled is None:
+                raise failure(f"the pattern was refused: {refused}")
+        if self.services.ripgrep is None or by_name or refused is not None:
+            # Looking around and back references are in Python's dialect only.
             while not walk.done:
                 await trio.to_thread.run_sync(walk.slice)
         await self._order(walk, arguments)
         self._hide(walk)
         return self._result(ctx, walk, arguments, by_name=by_name)
 
-    async def _ripgrep(self, ctx: ToolContext, walk: Walk, pattern: str) -> None:
+    async def _ripgrep(self, ctx: ToolContext, walk: Walk, pattern: str) -> str | None:
+        """Search with ripgrep; returns what it has against the pattern, if anything."""
         argv = [
             str(self.services.ripgrep),
             "--json",
             "--no-config",
             "--no-require-git",
-            "--max-columns",
-            "4000",
             "--max-filesize",
             "5M",
+            "--crlf",
         ]
+        # Of the ignore files only those that the walk reads too: the result must not depend on what is installed.
+        argv += ["--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global"]
         argv += ["--sort", "path", "-C", str(walk.context)]
         for name in VCS:
             argv += ["--glob", f"!{name}/"]
@@ -104,8 +110,9 @@ class SearchFiles(BuiltinTool):
         if outcome.timed_out:
             raise failure(f"the search took longer than {_TIMEOUT:.0f} s; narrow the path or the pattern")
         if outcome.exit_code == 2 and not outcome.output.startswith(b"{"):
-            raise failure(f"the pattern was refused: {outcome.output.decode('utf-8', 'replace').strip()[:500]}")
+            return outcome.output.decode("utf-8", "replace").strip()[:500]
         read_ripgrep(outcome.output, walk)
+        return None
 
     async def _order(self, walk: Walk, arguments: Mapping[str, Any]) -> None:
         if arguments.get("order") != "modified":
@@ -147,7 +154,7 @@ class SearchFiles(BuiltinTool):
         if items > offset + limit:
             body["truncated"] = True
             body["hint"] = f"{items - offset - limit} more results; go on with offset {offset + limit}"
-        elif len(walk.found) + len(walk.files) >= _MAX_HITS:
+        elif walk.full:
             body["truncated"] = True
             body["hint"] = "too many results; narrow the pattern or the path"
         return result(body, summary=f"{total} results")
@@ -195,6 +202,10 @@ def read_ripgrep(output: bytes, walk: Walk) -> None:
             continue
         data = message.get("data", {}) if isinstance(message, dict) else {}
         path = _text_in(data.get("path"), "surrogateescape")
+        if walk.full and path != walk.found[-1].path:
+            break
+        if path and message["type"] == "end" and data.get("binary_offset") is not None:
+            _forget(walk, path)
         if not path or message["type"] not in ("match", "context"):
             continue
         if walk.glob and not glob_matches(walk.glob, Path(path), walk.root):
@@ -208,6 +219,13 @@ def read_ripgrep(output: bytes, walk: Walk) -> None:
         if len(walk.found) < walk.most:
             walk.found.append(Found(path, int(data.get("line_number") or 0), line[:MAX_LINE], hit))
     walk.done = True
+
+
+def _forget(walk: Walk, path: str) -> None:
+    """A file that turned out to be binary behind its first hits."""
+    if walk.counts.pop(path, None) is not None:
+        walk.files.remove(path)
+    walk.found[:] = [found for found in walk.found if found.path != path]
 
 
 def _text_in(value: Any, errors: str) -> str:

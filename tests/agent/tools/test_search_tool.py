@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,90 @@ async def test_ripgrep_and_the_walker_find_the_same(
         found.append(json.loads(output.content))
     assert found[0] == found[1]
     assert found[0]["total_count"] > 0
+
+
+RULES = (
+    "*.log", "!keep.log", "build/", "/build", "src/*.txt", "src/**/x.py", "**/deep", "deep/**", "a/b", "/a/*/c.txt",
+    "?.py", "[ab].txt", "[!ab].py", "\\#odd", "# comment", "  ", "trailing  ", "*.py", "!src/", "!a.py", "x*", "/x.py",
+)  # fmt: skip
+FOLDERS = ("", "src", "src/deep", "build", "a", "a/b", "a/x", "deep/er", ".hidden", "node_modules", "src/build")
+NAMES = ("a.py", "b.txt", "x.py", "c.txt", "y.log", "keep.log", ".env", "#odd", "trailing", "z", "caf\udce9.txt")
+TEXTS = (
+    b"needle\n",
+    b"hay\nneedle at end",
+    b"needle\r\nhay\r\nneedle\r\n",
+    b"no\n\n\nneedle\n",
+    b"needle\0\n",
+    b"nothing\n",
+    b"",
+    b"a\0needle\n",
+    b"needle caf\xe9\n",
+    b"\xef\xbb\xbfneedle\n",
+    "needle\nhay\n".encode("utf-16"),
+    b"n" * 9000 + b" needle\n",
+    b"needle\n" + b"x" * 200_000 + b"\0",
+    b"needle\x0bneedle\x0c\xe2\x80\xa8needle\n",
+    b"needle\n" + b"y" * (5 << 20),
+    b"needle\n" * 90,
+)
+
+
+def grow(dice: random.Random, work: Path) -> None:
+    """A tree with every kind of ignore rule, file and content in it."""
+    for folder in FOLDERS:
+        (work / folder).mkdir(parents=True, exist_ok=True)
+        if dice.random() < 0.5:
+            rules = dice.sample(RULES, dice.randint(1, 5))
+            (work / folder / dice.choice((".gitignore", ".gitignore", ".ignore"))).write_text("\n".join(rules) + "\n")
+        for name in dice.sample(NAMES, 5):
+            (work / folder / name).write_bytes(dice.choice(TEXTS))
+    for number in range(3):
+        target = dice.choice(FOLDERS[1:]) + dice.choice(("", "/a.py"))
+        (work / f"link{number}").symlink_to(work / target)
+
+
+@pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
+@pytest.mark.parametrize("seed", range(12))
+async def test_ripgrep_and_the_walker_find_the_same_in_any_tree(seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    work = tmp_path / "work"
+    grow(dice, work)
+    ctx = FakeToolContext(work, tmp_path)
+    hits = 0
+    for where in (".", dice.choice(FOLDERS[1:])):
+        for pattern in ("needle", "^needle$", "need|^$", r"needle\b.*"):
+            for more in ({"context": 1}, {"output_mode": "count"}, {"output_mode": "files_only", "file_glob": "*.py"}):
+                arguments = {"pattern": pattern, "path": where, "limit": 1000, **more}
+                found = []
+                for ripgrep in (None, shutil.which("rg")):
+                    with trio.fail_after(60):
+                        output = await SearchFiles(make_services(tmp_path, ripgrep=ripgrep)).run(ctx, arguments)
+                    found.append(json.loads(output.content))
+                assert found[0] == found[1], (seed, arguments)
+                hits += found[0]["total_count"]
+    assert hits > 200
+
+
+@pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
+async def test_both_stop_at_the_same_number_of_hits(ctx: FakeToolContext, tmp_path: Path) -> None:
+    for number in range(8):
+        Path(ctx.memory.cwd, f"many{number}.txt").write_text("hit\n" * 900)
+    found = []
+    for ripgrep in (None, shutil.which("rg")):
+        tool = SearchFiles(make_services(tmp_path, ripgrep=ripgrep))
+        output = await tool.run(ctx, {"pattern": "hit", "offset": 4990, "limit": 1000})
+        found.append(json.loads(output.content))
+    assert found[0] == found[1]
+    assert (found[0]["total_count"], found[0]["truncated"]) == (5000, True)
+
+
+@pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
+async def test_a_pattern_that_only_python_knows_is_searched_by_the_walker(ctx: FakeToolContext, tmp_path: Path) -> None:
+    tool = SearchFiles(make_services(tmp_path, ripgrep=shutil.which("rg")))
+    found = json.loads((await tool.run(ctx, {"pattern": r"(?<=def )one"})).content)
+    assert [hit["path"] for hit in found["matches"]] == ["src/a.py"]
+    with pytest.raises(ToolFailure, match="refused"):
+        await tool.run(ctx, {"pattern": "("})
 
 
 async def test_a_pipe_is_refused_and_not_waited_for(ctx: FakeToolContext, tmp_path: Path) -> None:
