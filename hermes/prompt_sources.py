@@ -21,7 +21,6 @@ from hermes.agent.injection_scan import scan
 from hermes.agent.path_rules import PathPolicy, may_read
 from hermes.agent.ports import ResolvedModel, ToolSet
 from hermes.agent.prompt import PromptFacts, assemble
-from hermes.agent.tool_results import PathHints
 from hermes.agent.tools.memory import FILES, read_entries
 from hermes.agent.tools.skill_library import discover, skill_roots
 from hermes.nurseries.session import Session
@@ -111,10 +110,10 @@ class PromptSources:
         )
         return assemble(complete).tiers
 
-    def directory_hints(self, cwd: str) -> PathHints | None:
+    def directory_hints(self, cwd: str) -> DirectoryHints | None:
         """Instruction files below the working tree of ``cwd``, beyond those that the prompt holds (TL-11).
 
-        Reads when it is asked, in the caller's thread: at most six directories that were not touched before.
+        Blocking, as is what it returns: at most six directories are read that were not touched before.
         """
         if self._ignore_rules:
             return None

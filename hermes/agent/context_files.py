@@ -135,20 +135,32 @@ class DirectoryHints:
         self._told = set(already)
 
     def __call__(self, paths: Sequence[str]) -> str | None:
-        files = [file for path in paths for file in self._near(path)]
-        if not files:
-            return None
-        text = render_context_files(files, HINT_CHARS, self._scan)[:HINT_CHARS]
-        return f"instructions that apply to this directory:\n\n{text}"
+        return self.tell(self.read(self.unseen(paths)))
 
-    def _near(self, path: str) -> Iterator[ContextFile]:
-        directory = posixpath.normpath(posixpath.join(self._cwd, path))
-        for _ in range(HINT_ANCESTORS + 1):
-            if not directory.startswith(self._root.rstrip("/") + "/") or directory in self._seen:
-                return
-            self._seen.add(directory)
-            found = _first(self._reader, directory, (*HERMES_NAMES, *AGENT_NAMES, "CLAUDE.md"))
-            if found is not None and found.path not in self._told:
-                self._told.add(found.path)
-                yield found
-            directory = posixpath.dirname(directory)
+    def unseen(self, paths: Sequence[str]) -> list[str]:
+        """The directories that have not been looked at; from now on they have. Touches no disk."""
+        found: list[str] = []
+        for path in paths:
+            directory = posixpath.normpath(posixpath.join(self._cwd, path))
+            for _ in range(HINT_ANCESTORS + 1):
+                if not directory.startswith(self._root.rstrip("/") + "/") or directory in self._seen:
+                    break
+                self._seen.add(directory)
+                found.append(directory)
+                directory = posixpath.dirname(directory)
+        return found
+
+    def read(self, directories: Sequence[str]) -> list[ContextFile]:
+        """Their instruction files, as they may be shown. Waits for the disk; changes nothing here."""
+        names = (*HERMES_NAMES, *AGENT_NAMES, "CLAUDE.md")
+        files = [file for directory in directories if (file := _first(self._reader, directory, names)) is not None]
+        return [ContextFile(file.path, render_context_files([file], HINT_CHARS, self._scan)) for file in files]
+
+    def tell(self, files: Sequence[ContextFile]) -> str | None:
+        """The text for the model, of those it has not been given yet."""
+        new = {file.path: file.text for file in files if file.path not in self._told}
+        if not new:
+            return None
+        self._told.update(new)
+        text = "\n\n".join(new.values())[:HINT_CHARS]
+        return f"instructions that apply to this directory:\n\n{text}"

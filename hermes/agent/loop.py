@@ -179,7 +179,8 @@ class _Turn:
             port.emit(InterimText(port.turn_id, answer.text, answer.streamed, row.row_id))
         progress.phase = LoopPhase.TOOLS
         segments = plan_segments(batch.planned, self._setup.resolve_path, limit=settings.max_parallel_tools)
-        results = await port.run_tools(segments, self._finisher(batch))
+        finisher = self._finisher(batch)
+        results = await port.run_tools(segments, finisher, finisher.prepare)
         progress.phase = LoopPhase.BETWEEN
         progress.tools_ran = True
         self._asker.separate = True

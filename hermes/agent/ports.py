@@ -261,11 +261,14 @@ class TurnPort(Protocol):
         ...
 
     async def run_tools(
-        self, segments: Sequence[Sequence[PlannedCall]], finish: Callable[[ToolResult], ToolResult]
+        self,
+        segments: Sequence[Sequence[PlannedCall]],
+        finish: Callable[[ToolResult], ToolResult],
+        prepare: Callable[[ToolResult], Awaitable[None]] | None = None,
     ) -> Sequence[ToolResult]:
         """Run the segments in order, the calls of one segment side by side; store each result (in call order) before
         its completion is announced. ``finish`` is applied to a result, in call order, before it is stored (budgets,
-        hints, warnings). Returns results in call order."""
+        hints, warnings), and ``prepare`` before that, which may wait. Returns results in call order."""
         ...
 
     async def attempt(self, step: Callable[[], Awaitable[T]]) -> T | Exception:

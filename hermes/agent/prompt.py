@@ -51,6 +51,8 @@ HOST_HINTS: Mapping[str, str] = MappingProxyType(
 CWD_LINE = "Working directory: "
 _CONTEXT_TITLE = "# Context"
 _SESSION_TITLE = "# Session"
+_MARK = "\x1e"
+"""Stands before each tier but the first, in the stored form only; taken out of whatever goes into a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +101,24 @@ class SystemPrompt:
 
     def join(self) -> str:
         """The form in which it is stored."""
-        return "\n\n".join(self.tiers)
+        return stored_form(self.tiers)
 
 
 def assemble(facts: PromptFacts) -> SystemPrompt:
     """Build the prompt. The same facts give the same bytes."""
-    return SystemPrompt(_stable(facts), _context(facts), _volatile(facts))
+    return SystemPrompt(*(tier.replace(_MARK, "") for tier in (_stable(facts), _context(facts), _volatile(facts))))
+
+
+def stored_form(tiers: Sequence[str]) -> str:
+    """The tiers as one text that ``restore`` takes apart again, whatever headings the user's own files have."""
+    return f"\n\n{_MARK}".join(tiers)
 
 
 def restore(stored: str) -> tuple[str, ...]:
-    """The tiers of a stored prompt, such that joining them gives the stored bytes again."""
+    """The tiers of a stored prompt, byte for byte as they were sent."""
+    if _MARK in stored:
+        return tuple(stored.split(f"\n\n{_MARK}"))
+    # Stored before tiers were marked: the titles are looked for, and a file of the user's may have the same.
     positions = [stored.find(f"\n\n{title}\n\n") for title in (_CONTEXT_TITLE, _SESSION_TITLE)]
     found = [position for position in positions if position >= 0]
     if not found:

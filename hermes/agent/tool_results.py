@@ -6,7 +6,7 @@ Applied to each result in call order *before* it is stored, so that nothing stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hermes.agent.guardrails import Guardrails
@@ -16,11 +16,11 @@ from hermes.agent.tokens import CHARS_PER_TOKEN
 from hermes.messages import ToolResult
 from hermes.records import dataclass
 
-Spill = Callable[[str, str], str | None]
+Spill = Callable[[str, str], Awaitable[str | None]]
 """``spill(call_id, text)`` writes the whole text somewhere and returns the path to tell, or None if it could not."""
 
-PathHints = Callable[[Sequence[str]], str | None]
-"""Instruction files of the directories of these paths, not shown before (TL-11)."""
+PathHints = Callable[[Sequence[str]], Awaitable[str | None]]
+"""Instruction files of the directories of these paths, not shown before (TL-11). Gives up by itself on a slow disk."""
 
 UNTRUSTED_FROM_CHARS = 32
 _UNTRUSTED = "untrusted_data"
@@ -43,7 +43,11 @@ class ResultLimits:
 
 
 class ResultFinisher:
-    """Finishes the results of one batch; called once per result, in call order."""
+    """Finishes the results of one batch; called once per result, in call order.
+
+    What needs the disk is done before, by ``prepare``; a result that was not prepared, because its turn is being
+    stopped, is cut instead of written away and goes without hints.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,19 @@ class ResultFinisher:
         self._spill = spill
         self._hints = hints
         self._left = limits.batch
+        self._paths: dict[str, str | None] = {}
+        self._found: dict[str, str] = {}
+
+    async def prepare(self, result: ToolResult) -> None:
+        """Write away what is too long, look for instruction files near what was touched."""
+        planned = self._planned[result.call_id]
+        if self._spill is not None and self._room(result, planned) < len(result.content):
+            self._paths[result.call_id] = await self._spill(result.call_id, result.content)
+        tool = planned.tool
+        if self._hints is not None and tool is not None and not result.is_error:
+            hint = await self._hints(tool.paths(planned.arguments))
+            if hint is not None:
+                self._found[result.call_id] = hint
 
     def __call__(self, result: ToolResult) -> ToolResult:
         planned = self._planned[result.call_id]
@@ -72,24 +89,24 @@ class ResultFinisher:
         if tool is not None and tool.flags.untrusted_output and len(result.content) >= UNTRUSTED_FROM_CHARS:
             content = untrusted_block(content, tool.spec.name)
         extras = [self._notes.get(result.call_id), self._guardrails.observe(planned, result)]
-        if self._hints is not None and tool is not None and not result.is_error:
-            extras.append(self._hints(tool.paths(planned.arguments)))
+        extras.append(self._found.get(result.call_id))
         for extra in extras:
             if extra:
                 content = f"{content}\n\n[note: {extra}]"
         self._left = max(self._left - len(content), 0)
         return replace(result, content=content)
 
-    def _bounded(self, result: ToolResult, planned: PlannedCall) -> str:
-        content = result.content
+    def _room(self, result: ToolResult, planned: PlannedCall) -> int:
+        """How many characters of it the conversation takes."""
         own = planned.tool.flags.result_limit if planned.tool else self._limits.result
-        limit = len(content) if own is None else min(own, self._limits.result)
-        if len(content) <= min(limit, self._left):
-            return content
-        limit = max(min(limit, self._left), self._preview)
+        limit = len(result.content) if own is None else min(own, self._limits.result)
+        return max(min(limit, self._left), self._preview)
+
+    def _bounded(self, result: ToolResult, planned: PlannedCall) -> str:
+        content, limit = result.content, self._room(result, planned)
         if len(content) <= limit:
             return content
-        path = self._spill(result.call_id, content) if self._spill is not None else None
+        path = self._paths.get(result.call_id)
         if path is None:
             return cut(content, limit)
         return (

@@ -8,15 +8,16 @@ the next turn builds it anew. Another model changes the two lines that name it, 
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hermes.agent.context_files import HEAD_SHARE, TAIL_SHARE, size_limit
 from hermes.agent.ports import ResolvedModel, ToolSet
-from hermes.agent.prompt import fits, restore
+from hermes.agent.prompt import fits, restore, stored_form
 from hermes.agent.prompt_identity import with_model
 from hermes.agent.tool_results import PathHints
 from hermes.errors import HermesError
+from hermes.nurseries.path_hints import SessionHints
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HINTS = "directory_hints"
+FILE_LIMIT = "context_file_limit"
+"""Key in the session's memory: the characters of one project file in the pinned prompt."""
 
 
 def forget_prompt(session: Session) -> None:
@@ -58,7 +61,7 @@ async def system_prompt(session: Session, tools: ToolSet, resolved: ResolvedMode
     stored = session.stored.system_prompt
     if session.pinned_prompt is None and stored and _still_right(session, stored):
         session.pinned_prompt = restore(stored)
-    if session.pinned_prompt is None:
+    if session.pinned_prompt is None or (own and _files_fit_otherwise(session, resolved)):
         return await build_prompt(session, tools, resolved)
     prompt = with_model(session.pinned_prompt, resolved.model, resolved.provider)
     if own:
@@ -66,7 +69,20 @@ async def system_prompt(session: Session, tools: ToolSet, resolved: ResolvedMode
     return prompt
 
 
+def _files_fit_otherwise(session: Session, resolved: ResolvedModel) -> bool:
+    """The session's model has changed to one with another window, and that makes a difference to the project files:
+    they were cut for the former, or are too long for this one."""
+    limit = size_limit(resolved.context_length, session.services.settings().context_file_max_chars)
+    former: int = session.memory.extras.get(FILE_LIMIT, limit)
+    session.memory.extras[FILE_LIMIT] = limit
+    rest = (session.pinned_prompt or ("",))[-1]
+    # A file that was cut leaves its head and its tail.
+    return limit != former and len(rest) >= (HEAD_SHARE + TAIL_SHARE) * min(limit, former)
+
+
 async def build_prompt(session: Session, tools: ToolSet, resolved: ResolvedModel) -> tuple[str, ...]:
+    limit = size_limit(resolved.context_length, session.services.settings().context_file_max_chars)
+    session.memory.extras[FILE_LIMIT] = limit
     session.pinned_prompt = await session.services.build_prompt(
         session, tools=tools, resolved=resolved, system_extra=session.system_message
     )
@@ -77,7 +93,7 @@ async def keep(session: Session) -> None:
     """Store what is pinned, if that has changed. A failure is logged: the session works, and the next turn tries it
     again."""
     columns: dict[str, object] = {}
-    prompt = None if session.pinned_prompt is None else "\n\n".join(session.pinned_prompt)
+    prompt = None if session.pinned_prompt is None else stored_form(session.pinned_prompt)
     if prompt != session.stored.system_prompt:
         columns["system_prompt"] = prompt
     if session.stored.tool_names is None:
@@ -109,11 +125,7 @@ def directory_hints(session: Session) -> PathHints | None:
     if make is None:
         return None
     memory, place = session.memory, session.stored.cwd or session.memory.cwd
-    known: tuple[str, PathHints | None] | None = memory.extras.get(HINTS)
-    if known is None or known[0] != place:
-        known = memory.extras[HINTS] = (place, make(place))
-    find = known[1]
-    if find is None:
-        return None
-    # A command may have changed the directory since: relative paths are meant from where the tools are.
-    return lambda paths: find([os.path.join(memory.cwd, os.path.expanduser(path)) for path in paths])
+    known: SessionHints | None = memory.extras.get(HINTS)
+    if known is None or known.place != place:
+        known = memory.extras[HINTS] = SessionHints(make, place, memory)
+    return known

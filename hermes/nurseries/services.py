@@ -10,6 +10,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes.agent.context_files import DirectoryHints
 from hermes.agent.cooldowns import Cooldowns
 from hermes.agent.ports import (
     IdSource,
@@ -21,7 +22,6 @@ from hermes.agent.ports import (
     TranscriptStore,
     WallClock,
 )
-from hermes.agent.tool_results import PathHints
 from hermes.events import ServerEvent
 from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.processes import ProcessSupervisor
@@ -119,8 +119,9 @@ class Services:
     """Closes what adapters keep open between calls (idle connections to providers); the last thing a server does."""
     spill: Callable[[str, str], str | None] | None = None
     """``spill(call_id, text)`` writes an oversize tool result away and returns the path to tell."""
-    directory_hints: Callable[[str], PathHints | None] | None = None
-    """``directory_hints(cwd)`` makes the finder of instruction files for a session that works there (TL-11)."""
+    directory_hints: Callable[[str], DirectoryHints | None] | None = None
+    """``directory_hints(cwd)`` makes the finder of instruction files for a session that works there; both read the
+    disk (TL-11)."""
     turn_observers: list[Callable[[TurnRecord], None]] = field(default_factory=list)
     """Told of the end of every turn of every session. They must not wait or raise."""
     redact: Callable[[str], str] = field(default=lambda text: text)

@@ -28,6 +28,7 @@ from hermes.agent.history import (
     survivor_ids,
 )
 from hermes.agent.ports import RewindResult, StoredSession
+from hermes.agent.prompt import stored_form
 from hermes.config_file import write_atomically
 from hermes.errors import InvalidValue, NothingToBranch, NothingToUndo, Overloaded
 from hermes.events import HistoryRewound
@@ -299,7 +300,7 @@ async def save(session: Session) -> Path:
         "parent_session_id": stored.parent_key,
         "started_at": stored.started_at,
         "saved_at": now,
-        "system_prompt": "\n\n".join(session.pinned_prompt) if session.pinned_prompt else stored.system_prompt,
+        "system_prompt": stored_form(session.pinned_prompt) if session.pinned_prompt else stored.system_prompt,
         "usage": asdict(session.usage),
     }
     name = time.strftime("%Y%m%d_%H%M%S", time.localtime(now)) + "_" + re.sub(r"[^\w.-]", "_", session.key) + ".json"

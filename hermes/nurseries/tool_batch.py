@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Protocol
@@ -58,7 +58,18 @@ class SlotState(Enum):
 class CallSlot:
     """One call of the batch and what became of it."""
 
-    __slots__ = ("announced", "begun", "context", "node", "planned", "result", "shown", "started_at", "state")
+    __slots__ = (
+        "announced",
+        "begun",
+        "context",
+        "finished",
+        "node",
+        "planned",
+        "result",
+        "shown",
+        "started_at",
+        "state",
+    )
 
     def __init__(self, planned: PlannedCall) -> None:
         self.planned = planned
@@ -67,6 +78,7 @@ class CallSlot:
         self.context: ToolContext | None = None
         self.node: ReasonScope | None = None
         self.announced = False
+        self.finished = False
         self.begun: trio.Event | None = None
         """Set when a call of a group has begun: the next one begins behind it."""
         self.shown: Mapping[str, Any] = {}
@@ -80,7 +92,8 @@ class CallSlot:
 class ToolBatch:
     """Runs the calls of one model message.
 
-    ``finish`` is applied to each result in call order before it is stored. ``group_deadline`` (seconds, None for no
+    ``finish`` is applied to each result in call order before it is stored, and ``prepare`` before that, which may wait;
+    not to what is left when the turn is stopped. ``group_deadline`` (seconds, None for no
     limit) bounds a parallel segment; time in which a human is asked does not count.
     """
 
@@ -89,6 +102,7 @@ class ToolBatch:
         host: BatchHost,
         segments: Sequence[Sequence[PlannedCall]],
         finish: Callable[[ToolResult], ToolResult],
+        prepare: Callable[[ToolResult], Awaitable[None]] | None = None,
         *,
         group_deadline: float | None,
     ) -> None:
@@ -96,6 +110,7 @@ class ToolBatch:
         self._segments = [[CallSlot(planned) for planned in segment] for segment in segments]
         self._slots = [slot for segment in self._segments for slot in segment]
         self._finish = finish
+        self._prepare = prepare
         self._group_deadline = group_deadline
         self._group: ReasonScope | None = None
         self._askers = 0
@@ -144,6 +159,7 @@ class ToolBatch:
 
     async def close_cancelled(self, reason: CancelReason | None) -> tuple[Row, ...]:
         """After a cancellation of the turn: give every unfinished call its result and store what is not stored."""
+        self._prepare = None
         for slot in self._slots:
             if slot.state is SlotState.RUNNING:
                 slot.result, slot.state = cancelled_result(slot, reason), SlotState.DONE
@@ -240,13 +256,20 @@ class ToolBatch:
                     continue
                 if slot.state is not SlotState.DONE or slot.result is None:
                     break
-                slot.result = self._finish(slot.result)
+                if self._prepare is not None:
+                    await self._prepare(slot.result)
+                self._finish_once(slot, slot.result)
                 rows = await self._host.store([tool_row(slot.result, self._host.now())])
                 slot.state = SlotState.STORED
                 stored.extend(rows)
                 if slot.announced:
                     self._announce_end(slot, slot.result)
         return tuple(stored)
+
+    def _finish_once(self, slot: CallSlot, result: ToolResult) -> None:
+        """A stop may come while a finished result is being stored; it is then stored as it is."""
+        if not slot.finished:
+            slot.result, slot.finished = self._finish(result), True
 
     def _announce_end(self, slot: CallSlot, result: ToolResult) -> None:
         duration = max(0.0, self._host.now() - slot.started_at)

@@ -350,10 +350,13 @@ class Turn:
         return Redirected(text, partial_text, partial_reasoning)
 
     async def run_tools(
-        self, segments: Sequence[Sequence[PlannedCall]], finish: Callable[[ToolResult], ToolResult]
+        self,
+        segments: Sequence[Sequence[PlannedCall]],
+        finish: Callable[[ToolResult], ToolResult],
+        prepare: Callable[[ToolResult], Awaitable[None]] | None = None,
     ) -> Sequence[ToolResult]:
         deadline = self.settings.timeouts.tools.concurrent_batch or None
-        batch = self.batch = ToolBatch(self, segments, finish, group_deadline=deadline)
+        batch = self.batch = ToolBatch(self, segments, finish, prepare, group_deadline=deadline)
         results = await batch.run()
         # Only here: a cancelled turn leaves the batch for its end, which gives every open call a result.
         self.batch = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from hermes.agent.interruption import repair_rows
 from hermes.agent.ports import BackgroundProcessInfo, DeltaKind, ModelRequest, ResolvedModel
 from hermes.agent.rewind_target import resolve_cut
 from hermes.agent.stored_views import derive_title, latest_todos
+from hermes.agent.tool_results import Spill
 from hermes.agent.turn_setup import TurnSetup
 from hermes.errors import HermesError, NotFound, ProviderError
 from hermes.events import HistoryRewound, SessionTitled
@@ -233,7 +234,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         requested_model=prompt.model or resolved.model,
         started_at=turn.accepted_monotonic,
         resolve_path=lambda path: real_path(session.memory.cwd, path),
-        spill=services.spill,
+        spill=spill_in_thread(services.spill),
         hints=pinned.directory_hints(session),
         redact=services.redact,
         refresh_system=refresh,
@@ -241,6 +242,17 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         cooldowns=services.cooldowns,
         row_memory=session.row_memory,
     )
+
+
+def spill_in_thread(spill: Callable[[str, str], str | None] | None) -> Spill | None:
+    """Writing is not abandoned: a stop waits for it."""
+    if spill is None:
+        return None
+
+    async def spilled(call_id: str, text: str) -> str | None:
+        return await trio.to_thread.run_sync(spill, call_id, text)
+
+    return spilled
 
 
 async def pick_up_credentials(session: Session) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import trio
+
 from hermes.agent.loop import run_turn
 from hermes.agent.loop_settings import GuardrailSettings, LoopSettings
 from hermes.agent.ports import ToolOutput
@@ -315,7 +317,8 @@ async def test_oversize_results_are_spilled_with_a_preview_and_the_path() -> Non
     big = tool("terminal", properties={}, result=lambda _: ToolOutput("x" * 150_000))
     spilled: list[tuple[str, int]] = []
 
-    def spill(call_id: str, text: str) -> str:
+    async def spill(call_id: str, text: str) -> str:
+        await trio.lowlevel.checkpoint()
         spilled.append((call_id, len(text)))
         return "/spill/1.txt"
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from hermes.agent.context_files import (
     ContextFile,
@@ -13,7 +16,7 @@ from hermes.agent.context_files import (
     render_context_files,
     size_limit,
 )
-from hermes.agent.prompt import PromptFacts, assemble, mentions_session, restore
+from hermes.agent.prompt import PromptFacts, assemble, mentions_session, restore, stored_form
 from hermes.agent.prompt_identity import with_model
 from hermes.agent.steering import STEER_OPEN, steer_row
 
@@ -48,8 +51,23 @@ def test_the_same_facts_give_the_same_bytes_and_the_stored_form_can_be_taken_apa
     prompt = assemble(FACTS)
     assert prompt == assemble(FACTS)
     assert restore(prompt.join()) == prompt.tiers
-    assert "\n\n".join(restore(prompt.join())) == prompt.join()
+    assert stored_form(restore(prompt.join())) == prompt.join()
     assert restore("somebody else's prompt") == ("somebody else's prompt",)
+
+
+@pytest.mark.parametrize("title", ["# Context", "# Session", "\x1e# Session"])
+@pytest.mark.parametrize("place", ["identity", "system_message", "context_files", "memory", "user_profile"])
+def test_headings_of_the_users_own_files_do_not_move_the_tiers(title: str, place: str) -> None:
+    given: dict[str, Any] = {place: f"first\n\n{title}\n\nlast"}
+    prompt = assemble(replace(FACTS, **given))
+    assert restore(prompt.join()) == prompt.tiers
+    assert len(prompt.tiers) == 2 and "\x1e" not in "".join(prompt.tiers)
+    assert prompt.tiers[1].startswith("# Context\n\n")
+
+
+def test_a_prompt_that_was_stored_without_marks_is_still_taken_apart() -> None:
+    prompt = assemble(FACTS)
+    assert restore("\n\n".join(prompt.tiers)) == prompt.tiers
 
 
 def test_the_stable_tier_does_not_depend_on_day_model_or_directory() -> None:

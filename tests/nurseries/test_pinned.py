@@ -3,7 +3,8 @@ process, whatever host drives it; and what makes it build them anew."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,20 @@ from typing import Any
 import pytest
 import trio.testing
 
+from hermes.agent.context_files import DirectoryHints, bounded, size_limit
 from hermes.agent.ports import ModelRequest, ResolvedModel
-from hermes.agent.prompt import PromptFacts, assemble, restore
+from hermes.agent.prompt import PromptFacts, assemble, restore, stored_form
 from hermes.agent.store.memory import MemoryStore
 from hermes.agent.tools.registry import Tools
 from hermes.messages import Prompt
+from hermes.nurseries import path_hints
 from hermes.nurseries.pinned import directory_hints, forget_prompt, forget_tools
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_changes import set_cwd, set_model, set_personality
 from hermes.prompt_sources import PromptSources
 from hermes.settings import Settings
-from tests.support.core import PlainTool, clock, make_services, plain_tools, running_tree, say
+from tests.support.core import OneModel, PlainTool, clock, make_services, plain_tools, running_tree, say
 
 
 class Home:
@@ -87,7 +90,7 @@ async def test_hosts_that_drive_one_session_in_sequence_send_the_same_system_pro
     assert {tuple(spec.name for spec in request.tools) for request in home.requests} == {("nap", "ask", "fail")}
     stored = await home.store.get_session(key)
     assert stored is not None
-    assert stored.system_prompt == "\n\n".join(home.built[0])
+    assert stored.system_prompt == stored_form(home.built[0])
     assert stored.tool_names == ("nap", "ask", "fail")
 
 
@@ -149,7 +152,7 @@ async def test_what_makes_the_prompt_wrong_has_it_built_anew_and_stored(
         stored = await home.store.get_session(session.key)
     assert len(home.built) == 2
     assert home.requests[-1].system == home.built[1]
-    assert stored is not None and stored.system_prompt == "\n\n".join(home.built[1])
+    assert stored is not None and stored.system_prompt == stored_form(home.built[1])
 
 
 @pytest.mark.parametrize("change", [_cwd, _personality])
@@ -196,9 +199,7 @@ def test_a_stored_prompt_comes_back_in_the_tiers_it_was_sent_in() -> None:
     assert restore(prompt.join()) == prompt.tiers
 
 
-async def test_instruction_files_near_touched_paths_are_given_once(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_instruction_files_near_touched_paths_are_given_once(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / ".git").mkdir(parents=True)
     (project / "AGENTS.md").write_text("of the project")
@@ -212,10 +213,105 @@ async def test_instruction_files_near_touched_paths_are_given_once(
         session = tree.registry.create(source="tui", cwd=str(project))
         hints = directory_hints(session)
         assert hints is not None
-        assert hints([str(tmp_path / "x")]) is None
-        assert hints(["AGENTS.md", "."]) is None
+        assert await hints([str(tmp_path / "x")]) is None
+        assert await hints(["AGENTS.md", "."]) is None
         session.memory.cwd = str(project / "part")
-        found = hints(["deep/file.py"])
+        found = await hints(["deep/file.py"])
         assert found is not None and "of this part" in found and "of the project" not in found
         later = directory_hints(session)
-        assert later is not None and later(["other.py"]) is None
+        assert later is not None and await later(["other.py"]) is None
+
+
+async def test_a_disk_that_does_not_answer_holds_up_neither_the_loop_nor_more_than_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "part" / "AGENTS.md").write_text("of this part")
+    hangs, looks = threading.Event(), 0
+
+    class SlowFiles:
+        def read(self, path: str) -> str | None:
+            nonlocal looks
+            looks += 1
+            hangs.wait(20)
+            return None
+
+        def names(self, directory: str) -> Sequence[str]:
+            return ()
+
+    monkeypatch.setattr(path_hints, "LOOK_WITHIN", 0.05)
+    services, _ = make_services()
+    services = replace(services, directory_hints=lambda cwd: DirectoryHints(SlowFiles(), cwd, lambda text: ()))
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="tui", cwd=str(tmp_path))
+        hints = directory_hints(session)
+        assert hints is not None
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await trio.sleep(0.001)
+                ticks += 1
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(tick)
+                with trio.fail_after(5):
+                    assert await hints(["part/file.py"]) is None
+                    assert await hints(["other/file.py"]) is None
+                nursery.cancel_scope.cancel()
+        finally:
+            hangs.set()
+        assert ticks > 5 and looks == 1
+
+
+class Windows:
+    """Builds prompts as long as the window of the model allows."""
+
+    def __init__(self, rules: int) -> None:
+        self.rules = "r" * rules
+        self.built: list[int] = []
+
+    async def __call__(self, session: Session, *, resolved: ResolvedModel, **_: Any) -> tuple[str, ...]:
+        await trio.lowlevel.checkpoint()
+        self.built.append(resolved.context_length)
+        limit = size_limit(resolved.context_length, None)
+        facts = PromptFacts(resolved.model, resolved.provider, session.memory.cwd, "2026-01-01")
+        return assemble(replace(facts, context_files=bounded(self.rules, limit))).tiers
+
+
+@pytest.mark.parametrize(
+    ("rules", "windows", "built"),
+    [
+        (1_000, (1_000_000, 100_000), [1_000_000]),
+        (200_000, (1_000_000, 100_000), [1_000_000, 100_000]),
+        (200_000, (100_000, 1_000_000), [100_000, 1_000_000]),
+        (200_000, (1_000_000, 1_000_000), [1_000_000]),
+        (200_000, (10_000, 64_000), [10_000]),
+    ],
+    ids=["small files", "a smaller window", "a larger window", "the same window", "the same limit"],
+)
+async def test_project_files_fit_the_window_of_the_model_that_reads_them(
+    rules: int, windows: tuple[int, int], built: list[int], autojump_clock: trio.testing.MockClock
+) -> None:
+    services, model = make_services()
+    prompts = Windows(rules)
+    lengths = dict(zip(("first", "second"), windows, strict=True))
+
+    class Models(OneModel):
+        async def resolve(self, name: str | None, provider: str | None) -> ResolvedModel:
+            resolved = await super().resolve(name or "first", provider)
+            return replace(resolved, context_length=lengths[resolved.model])
+
+    services = replace(services, models=Models(model), build_prompt=prompts)
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="tui", cwd="/")
+        await turn(session)
+        await turn(session)
+        await set_model(session, "second", None)
+        await turn(session)
+        await turn(session)
+    assert prompts.built == built
+    assert "Model: second" in "".join(model.requests[-1].system)

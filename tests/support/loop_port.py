@@ -280,7 +280,10 @@ class FakePort:
         self.cuts += 1
 
     async def run_tools(
-        self, segments: Sequence[Sequence[PlannedCall]], finish: Callable[[ToolResult], ToolResult]
+        self,
+        segments: Sequence[Sequence[PlannedCall]],
+        finish: Callable[[ToolResult], ToolResult],
+        prepare: Callable[[ToolResult], Awaitable[None]] | None = None,
     ) -> Sequence[ToolResult]:
         self.segments += [[one.call.name for one in segment] for segment in segments]
         results: list[ToolResult] = []
@@ -288,7 +291,10 @@ class FakePort:
             self._wait()
             self.emit(ToolStarted(self.turn_id, planned.call.id, planned.call.name, {}, ""))
             self.during_tools(planned.call)
-            result = finish(await self._run(planned))
+            result = await self._run(planned)
+            if prepare is not None:
+                await prepare(result)
+            result = finish(result)
             row = Row("tool", result.content, tool_call_id=result.call_id, tool_name=result.name)
             await self.store([row])
             self.emit(ToolEnded(self.turn_id, result.call_id, result.name, {}, result, 0.0))
