@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
@@ -132,6 +133,31 @@ async def test_a_result_is_finished_in_call_order_before_it_is_stored(autojump_c
     results = await ToolBatch(host, [segment], finish, group_deadline=None).run()
     assert seen == ["a", "b"]
     assert [row.text for row in host.rows] == [result.content for result in results] == ["rested (1)", "rested (2)"]
+
+
+async def test_a_result_whose_storing_was_stopped_is_finished_and_prepared_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host = Host()
+    host.store_takes = 100
+    seen: list[str] = []
+
+    async def prepare(result: ToolResult) -> None:
+        await trio.lowlevel.checkpoint()
+        seen.append("prepared")
+
+    def finish(result: ToolResult) -> ToolResult:
+        seen.append("finished")
+        return result
+
+    batch = ToolBatch(host, [[planned("a", sleeps(1))]], finish, prepare, group_deadline=None)
+    with trio.move_on_after(50):
+        await batch.run()
+    host.store_takes = 0
+    left = batch.close_cancelled(STOP)
+    if inspect.isawaitable(left):
+        await left
+    assert seen == ["prepared", "finished"]
 
 
 async def test_a_call_that_was_refused_by_the_plan_has_its_error_as_its_result(
