@@ -1,6 +1,7 @@
 # make serve   start the server              make test   every check and every test
 # make docs    reference pages, site         make dist   wheel and source archive
 # make binary  one file that needs no Python  make bench  latencies and throughput, told
+# make chaos   everything goes wrong at once, for SECONDS   make soak   much work, nothing left   make fuzz   odd bytes
 # make console rebuild the web console from hermes/console/src (needs Node 20.19 or newer)
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,6 +10,8 @@ SERVE_ARGS ?=
 # tests drive real processes and sockets, and a machine that stands still for a second is no fault of theirs.
 PYTEST_ARGS ?= -n 2 --reruns 2
 BENCH_ARGS ?=
+SECONDS ?= 60
+SEED ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -16,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # need not wait (124), tasks started without being awaited for a start value (114), checkpoints written as sleep(0) (115).
 ASYNC_OFF := ASYNC109,ASYNC114,ASYNC115,ASYNC124
 
-.PHONY: serve test lint pytest proof faults docs site bench dist binary console clean
+.PHONY: serve test lint pytest proof chaos soak fuzz faults docs site bench dist binary console clean
 
 serve: $(VENV)/.for-serve
 	$(BIN)/hermes serve $(SERVE_ARGS)
@@ -29,6 +32,19 @@ pytest: $(VENV)/.for-test
 # The full counts of everything that `make test` samples; takes hours, for a quiet machine.
 proof: $(VENV)/.for-test
 	PROOF=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m tests.fuzz --seconds 600
+
+# Prints its seed; the same with SEED=… plays it again. 1800 seconds are part of the proof.
+chaos: $(VENV)/.for-test
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+soak: $(VENV)/.for-test
+	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED))
+
+# Looks for bytes that break a reader, SECONDS for each; needs the extra `fuzz`, and says so where it is missing.
+fuzz: $(VENV)/.for-test
+	-$(PIP) install --editable '.[fuzz]'
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 # Tries every known fault and writes the page that says how each ended.
 faults: $(VENV)/.for-test

@@ -31,7 +31,12 @@ log = logging.getLogger(__name__)
 FLUSH_PAUSE = 0.05
 SWEEP_EVERY = 60.0
 KEY_RETENTION = 86_400.0
+# While the store refuses, it is asked less often.
+RETRY_PAUSE = 1.0
+CONCLUDE_WITHIN = 5.0
 MAX_FINISHED = 200
+# Whole journals, so fewer than statuses.
+MAX_UNDURABLE = 32
 READ_BATCH = 1000
 
 RUN, KEYED_RUN, KEY = "run", "keyed_run", "run_key"
@@ -69,6 +74,8 @@ class RunRegistry:
         self._draining = draining
         self._live: dict[str, Run] = {}
         self._finished: OrderedDict[str, tuple[str, dict[str, Any]]] = OrderedDict()
+        # Ended runs whose events the store has not taken: they are read from memory.
+        self._undurable: OrderedDict[str, Run] = OrderedDict()
         self._reserved = 0
         self._nursery: trio.Nursery | None = None
         self.on_end: list[Callable[[Run, TurnRecord], None]] = []
@@ -229,6 +236,8 @@ class RunRegistry:
             if not run.journaled:
                 raise RunNotFound("this run keeps no events")
             return RunEvents(self.services, run_id, run.journal)
+        if (kept := self._undurable.get(run_id)) is not None and kept.principal == principal:
+            return RunEvents(self.services, run_id, kept.journal)
         status = await self.status(run_id, principal)
         if not await self.services.store.read_journal(run_id, after=-1, limit=1):
             if RunStatus(status["status"]).terminal:
@@ -250,50 +259,66 @@ class RunRegistry:
         turn = await run.submission.wait_turn()
         if turn is None:
             run.dropped(dropped_reason(run.session))
-        flushed = 0
+        flushed, pause = 0, FLUSH_PAUSE
         while run.record is None:
             if run.journal.latest_seq == flushed:
                 await run.wait_news()
                 continue
             # A pause between two writes, so that a fast stream costs few commits; the end is not kept waiting.
-            with trio.move_on_after(FLUSH_PAUSE):
+            with trio.move_on_after(pause):
                 await run.wait_ended()
-            flushed = await self._flush(run, flushed)
-        flushed = await self._flush(run, flushed)
-        await self._conclude(run)
+            before, flushed = flushed, await self._flush(run, flushed)
+            pause = FLUSH_PAUSE if flushed > before else RETRY_PAUSE
+        await self._conclude(run, flushed)
 
-    async def _conclude(self, run: Run) -> None:
-        """The terminal status is durable before anybody can read the terminal event."""
+    async def _conclude(self, run: Run, flushed: int) -> None:
+        """The terminal status is durable before anybody can read the terminal event.
+
+        A store that cannot write holds neither up for more than a moment: both are readable from memory then."""
         record = run.record
         assert record is not None
         self._finished[run.run_id] = (run.principal, self.wire.status(run))
         while len(self._finished) > MAX_FINISHED:
             self._finished.popitem(last=False)
-        with trio.CancelScope(deadline=trio.current_time() + 5, shield=True):
+        ends_at = trio.current_time() + CONCLUDE_WITHIN
+        with trio.CancelScope(deadline=ends_at, shield=True):
             if run.finisher is not None:
                 await contained(f"run {run.run_id} finisher", run.finisher, run, record)
             await self._store_status(run)
-            for hook in self.on_end:
-                hook(run, record)
-            if run.journaled:
-                name, members = self.wire.terminal(run, record)
-                frame = run.next_frame(name, members)
-                await self._append(run, [(run.journal.latest_seq, frame.data)])
-                run.journal.append(frame)
+        for hook in self.on_end:
+            hook(run, record)
+        if run.journaled:
+            await self._end_journal(run, record, flushed, ends_at)
         run.journal.close()
 
-    async def _flush(self, run: Run, flushed: int) -> int:
+    async def _end_journal(self, run: Run, record: TurnRecord, flushed: int, ends_at: float) -> None:
+        name, members = self.wire.terminal(run, record)
+        frame = run.next_frame(name, members)
         entries, _ = run.journal.since(flushed)
-        if entries:
-            await self._append(run, [(entry.seq - 1, entry.event.data) for entry in entries])
+        rest = [(entry.seq - 1, entry.event.data) for entry in entries]
+        durable = False
+        with trio.CancelScope(deadline=ends_at, shield=True):
+            durable = await self._append(run, [*rest, (run.journal.latest_seq, frame.data)])
+        run.journal.append(frame)
+        if not durable:
+            self._undurable[run.run_id] = run
+            while len(self._undurable) > MAX_UNDURABLE:
+                self._undurable.popitem(last=False)
+
+    async def _flush(self, run: Run, flushed: int) -> int:
+        """How far the journal is durable now. What could not be written is tried again, or the journal had a gap."""
+        entries, _ = run.journal.since(flushed)
+        if entries and await self._append(run, [(entry.seq - 1, entry.event.data) for entry in entries]):
             return entries[-1].seq
         return flushed
 
-    async def _append(self, run: Run, frames: Sequence[tuple[int, bytes]]) -> None:
+    async def _append(self, run: Run, frames: Sequence[tuple[int, bytes]]) -> bool:
         try:
             await self.services.store.append_journal(run.run_id, frames, keep=JOURNAL_EVENTS)
         except HermesError as error:
             log.warning("events of run %s are not durable: %s", run.run_id, error)
+            return False
+        return True
 
     async def _store_status(self, run: Run) -> None:
         value = {
@@ -314,6 +339,7 @@ class RunRegistry:
         for run_id, (_, status) in list(self._finished.items()):
             if status.get("session_id") == key:
                 del self._finished[run_id]
+                self._undurable.pop(run_id, None)
 
     async def _sweep(self) -> None:
         while True:
@@ -329,6 +355,7 @@ class RunRegistry:
         for run_id, (_, status) in list(self._finished.items()):
             if now - float(status["updated_at"]) > retention:
                 self._finished.pop(run_id, None)
+                self._undurable.pop(run_id, None)
         store = self.services.store
         await store.prune_records(RUN, older_than=now - retention)
         await store.prune_records(KEYED_RUN, older_than=now - max(retention, KEY_RETENTION))

@@ -74,9 +74,13 @@ class Life(HttpServer):
         """Standard output carried frames only, and the log tells of no crash."""
         if self.stray and self.kind != "serve":
             raise Violation("I9", f"{self.name} wrote to standard output: {self.stray[:3]}")
-        if found := CRASH.search(self.stderr):
-            begin = max(0, found.start() - 1000)
-            raise Violation("crash", f"{self.name} logged one:\n{self.stderr[begin : found.end() + 5000]}")
+        if crash := self.last_crash():
+            raise Violation("crash", f"{self.name} logged one:\n{crash}")
+
+    def last_crash(self) -> str:
+        """What the log says of it; empty if there was none."""
+        found = CRASH.search(self.stderr)
+        return self.stderr[max(0, found.start() - 1000) : found.end() + 5000] if found else ""
 
 
 class Lives:

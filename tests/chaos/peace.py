@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +89,21 @@ async def _running(witness: SocketClient) -> list[str]:
 
 
 async def _no_tools(one: Stage) -> None:
-    await _becomes(lambda: not tool_processes(one), lambda: f"left running: {tool_processes(one)}", "I5")
+    await _becomes(lambda: not tool_processes(one), lambda: f"left running: {told(one)}", "I5")
+
+
+def told(one: Stage) -> str:
+    """What is left, whose it is, and which servers there are."""
+    found = []
+    for pid, line in tool_processes(one).items():
+        with contextlib.suppress(OSError):
+            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            marks = [entry.decode(errors="replace") for entry in environ if b"HERMES" in entry]
+            found.append(
+                f"{pid} (of {Path(f'/proc/{pid}/stat').read_text().split(')')[1][:12]}) ...{line[-60:]} {marks}"
+            )
+    servers = [f"{life.name} is {life.pid}" for life in one.lives.current.values()]
+    return "; ".join([*found, *servers])
 
 
 async def _becomes(holds: Callable[[], bool], text: Callable[[], str], invariant: str) -> None:
