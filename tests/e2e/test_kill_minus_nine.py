@@ -85,7 +85,7 @@ class Stored:
         """What a person has said, what was compacted too."""
         found = self._db.execute(
             "SELECT id, content FROM messages WHERE session_key = ? AND (active = 1 OR compacted = 1) "
-            "AND role = 'user' AND display_kind IS NULL AND compacted_summary = 0 ORDER BY position, id",
+            "AND cut_id IS NULL AND role = 'user' AND display_kind IS NULL AND compacted_summary = 0 ORDER BY position, id",
             (key,),
         )
         return [(row["id"], row["content"]) for row in found]
@@ -343,7 +343,7 @@ class Ordeal:
         self.enter(session, "rewind" if rewind else "prompt")
         result = await server.call("prompt.submit", params)
         if rewind:
-            assert len(result["survivor_user_row_ids"]) <= index
+            assert len(result["survivor_user_row_ids"]) == index
         session.prompts[index:] = [(result["user_row_id"], text)]
         session.doing = ()
         self.enter(session, text.partition(" ")[0].partition("-")[0])

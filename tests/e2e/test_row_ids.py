@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -126,3 +129,105 @@ async def test_an_edit_after_an_interrupt_is_accepted_at_the_first_try(tmp_path:
                     assert "error" not in response, f"try {number}: {response}"
                     assert response["result"]["survivor_user_row_ids"] == []
                     first = response["result"]["user_row_id"]
+
+
+async def test_a_correction_inside_the_edited_turn_is_taken_back_with_it(tmp_path: Path) -> None:
+    script = Script.of(
+        Reply.of({"text": ["Let ", "me ", "think"]}, {"wait_for": "never"}, when={"last_user_contains": "hang"}),
+        Reply.of({"text": "corrected"}, when={"last_user_contains": "differently"}),
+        Reply.of({"text": "done"}, when={"last_role": "user"}),
+    )
+    with trio.fail_after(60):
+        async with FakeProvider(script) as provider:
+            async with server_process(tmp_path / "home", "gateway", environ=environment(provider)) as server:
+                editor = Editor(server, (await server.call("session.create", {}))["session_id"])
+                await editor.say("one")
+                await editor.say("two")
+                whole = await editor.history()
+                at = len(server.frames)
+                session = {"session_id": editor.session_id}
+                edit = {"text": "hang", "truncate_before_row_id": editor.ids[1], **CONFIRMED}
+                await server.call("prompt.submit", {**session, **edit})
+                await server.event("message.delta", after=at)
+                said = await server.call("session.redirect", {**session, "text": "do it differently"})
+                assert said["status"] == "redirected"
+                assert (await server.event("message.complete", after=at))["params"]["payload"]["text"] == "corrected"
+                assert "do it differently" in [text for _row_id, text in await editor.history()]
+                await editor.take_back()
+                assert await editor.history() == whole
+                await editor.edit(editor.ids[1], "edited")
+
+
+async def test_an_edit_in_a_session_in_which_nothing_was_said_is_stale_and_stores_nothing(tmp_path: Path) -> None:
+    with trio.fail_after(60):
+        async with FakeProvider(Script()) as provider:
+            async with server_process(tmp_path / "home", "gateway", environ=environment(provider)) as server:
+                made = await server.call("session.create", {})
+                editor = Editor(server, made["session_id"])
+                await editor.refused(4018, truncate_before_row_id=1, **CONFIRMED)
+                await editor.refused(4018, truncate_before_user_ordinal=0, **CONFIRMED)
+                await editor.refused(4018, truncate_before_message_id="m", **CONFIRMED)
+                await editor.refused(4004, truncate_before_row_id="1", **CONFIRMED)
+                await editor.refused(4029, truncate_before_row_id=1)
+                with closing(sqlite3.connect(f"file:{server.home / 'sessions.db'}?mode=ro", uri=True)) as database:
+                    assert database.execute("SELECT count(*) FROM sessions").fetchone() == (0,)
+                assert provider.requests == []
+                await editor.say("now something")
+                assert [row["id"] for row in (await server.call("session.list", {}))["sessions"]] == [
+                    made["stored_session_id"]
+                ]
+
+
+async def test_a_deleted_session_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A question of a dead server, an attached file and a saved tree of subagents go with it."""
+    with trio.fail_after(90):
+        async with FakeProvider(Script.of(ASKS)) as provider:
+            environ = environment(provider)
+            home = tmp_path / "home"
+            async with server_process(home, "gateway", environ=environ) as server:
+                made = await server.call("session.create", {})
+                key, session = made["stored_session_id"], {"session_id": made["session_id"]}
+                await server.call("client.capabilities", {"server_requests": True})
+                await server.call(
+                    "file.attach", {**session, "name": "a.txt", "data_url": "data:text/plain;base64,aGk="}
+                )
+                tree = {"session_id": key, "started_at": 1.0, "finished_at": 2.0, "subagents": [{}]}
+                await server.call("spawn_tree.save", tree)
+                await server.call("prompt.submit", {**session, "text": "ask me"})
+                await server.frame(lambda frame: frame.get("method") == "clarify")
+                refused = await server.request("session.delete", {"session_id": key})
+                assert refused["error"]["code"] == 4023
+                while not mentions(home, key).get("records"):
+                    await trio.sleep(0.02)
+                await server.stop(signal.SIGKILL)
+            before = mentions(home, key)
+            assert {"records", "sessions", "attachments", "spawn-trees"} <= before.keys(), before
+            async with server_process(home, "gateway", environ=environ) as server:
+                assert await server.call("session.delete", {"session_id": key}) == {"deleted": key}
+                assert mentions(home, key) == {}
+                again = await server.request("session.delete", {"session_id": key})
+                assert again["error"]["code"] == 4007
+                missing = await server.request("session.delete", {"session_id": ""})
+                assert missing["error"]["code"] == 4006
+
+
+ASKS = Reply.of(
+    {"tool_call": {"name": "clarify", "arguments": {"question": "Which one?", "choices": ["a", "b"]}}},
+    when={"last_user_contains": "ask me"},
+)
+
+
+def mentions(home: Path, key: str) -> dict[str, int]:
+    """The tables that name this session in any column, and the folders that have its name."""
+    found: dict[str, int] = {}
+    with closing(sqlite3.connect(f"file:{home / 'sessions.db'}?mode=ro", uri=True)) as database:
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'")
+        for (table,) in tables.fetchall():
+            columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+            named = " OR ".join(f"instr(CAST({column} AS TEXT), :key)" for column in columns)
+            number = database.execute(f"SELECT count(*) FROM {table} WHERE {named}", {"key": key}).fetchone()[0]
+            if number:
+                found[table] = number
+    for folder in home.rglob(key):
+        found[folder.parent.name] = 1
+    return found
