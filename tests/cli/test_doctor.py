@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_a_whole_database_is_said_to_be_whole(run: Run, home: Path) -> None:
 
 def test_a_damaged_database_is_wrong(run: Run, home: Path) -> None:
     trio.run(seed, home, 400)
-    with sqlite3.connect(home / DATABASE) as connection:
+    with closing(sqlite3.connect(home / DATABASE)) as connection, connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     path = home / DATABASE
     data = bytearray(path.read_bytes())
@@ -135,7 +136,7 @@ def test_a_turn_that_died_with_its_server_is_told(run: Run, home: Path) -> None:
     key = trio.run(seed, home, 4)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    with sqlite3.connect(home / DATABASE) as connection:
+    with closing(sqlite3.connect(home / DATABASE)) as connection, connection:
         connection.execute(
             "INSERT OR REPLACE INTO turn_leases (session_key, host, pid, start_time, nonce, expires_at)"
             " VALUES (?, ?, ?, ?, ?, ?)",

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ async def test_refused_calls_change_nothing_durable(tmp_path: Path) -> None:
             assert await server.call("ping") == {"pong": True}
             await server.close_input()
             await server.exit_code()
-        with sqlite3.connect(f"file:{home}/sessions.db?mode=ro", uri=True) as database:
+        with closing(sqlite3.connect(f"file:{home}/sessions.db?mode=ro", uri=True)) as database, database:
             assert database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ async def test_a_lock_of_another_program_does_not_hold_up_the_end(tmp_path: Path
 
 
 async def make_foreign(path: Path) -> str:
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE sessions (id TEXT)")
     database.close()
     return "belongs to another program"
@@ -75,7 +76,7 @@ async def make_newer(path: Path) -> str:
         await server.event("gateway.ready")
         await server.call("session.list")
         await server.stop()
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE schema_version SET version = 99")
     database.close()
     return "a newer version wrote"

@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ async def test_an_empty_file_becomes_a_database(path: Path) -> None:
 
 async def test_a_foreign_database_is_refused_and_left_untouched(path: Path) -> None:
     path.parent.mkdir()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE schema_version (version INTEGER)")
         connection.execute("INSERT INTO schema_version VALUES (31)")
     connection.close()
