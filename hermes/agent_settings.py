@@ -87,7 +87,6 @@ class TurnLiveness(Area):
     """When a silent turn counts as stuck."""
 
     timeout_s: Seconds = setting(600.0, "Silence after which a parked turn is given up.", ge=0)
-    poll_s: Seconds = setting(15.0, "How often that is looked at.", gt=0)
 
 
 class AgentSettings(Area):
@@ -106,15 +105,17 @@ class AgentSettings(Area):
     clarify_timeout: Seconds = setting(3600, "How long a clarifying question waits; 0 or less: without end.")
     turn_liveness: TurnLiveness = area(TurnLiveness)
     gateway_turn_lease_timeout: Seconds = setting(5, "Wait for a turn lease another process holds.", ge=0)
-    gateway_timeout: Seconds = setting(1800, "Silence after which a hosted turn is ended.", ge=0)
     local_stream_stale_timeout: Seconds = setting(900, "Silence allowed from a model on a private address.", gt=0)
     environment_probe: bool = setting(True, "Describe the machine and the project in the system prompt.")
     parallel_tool_call_guidance: Switch = setting("auto", "Tell the model that it may call tools side by side.")
     task_completion_guidance: Switch = setting("auto", "Tell the model to finish what it began.")
-    tool_use_enforcement: Switch = setting("auto", "Tell the model to act instead of describing.")
-    coding_context: Switch = setting("auto", "Add repository facts to the system prompt.")
-    image_input_mode: str = setting("auto", "How images reach the model: auto, native, text.")
-    verify_on_stop: bool = setting(False, "Ask the model to check its work before the turn ends.")
+    tool_use_enforcement: Switch = setting(
+        "auto", "Tell the model to act instead of describing; auto: families of models that need it."
+    )
+    coding_context: Switch = setting("auto", "Add the coding brief to the system prompt; auto: in a repository.")
+    image_input_mode: Literal["auto", "native", "text"] = setting(
+        "auto", "native: every model gets images; text: none does; auto: those that are known to see."
+    )
 
 
 class ToolTimeouts(Area):
@@ -215,31 +216,21 @@ class CompressionSettings(Area):
     protect_first_n: int = setting(3, "Rows kept at the beginning.", ge=0)
     protect_last_n: int = setting(20, "Rows kept at the end.", ge=0)
     max_attempts: int = setting(3, "Attempts per turn.", gt=0)
-    in_place: bool = setting(True, "The session keeps its id.")
     abort_on_summary_failure: bool = setting(False, "Fail instead of cutting without a summary.")
     context_timeout_seconds: Seconds = setting(120, "Limit of one summary call.", gt=0)
-    context_total_ceiling_seconds: Seconds = setting(600, "Limit of all of them together.", gt=0)
-    idle_compact_after_seconds: Seconds = setting(0, "Compress an idle session after this long; 0: never.", ge=0)
 
 
 class AuxiliaryModel(Area):
-    """A side model for one task; empty values mean the session's own."""
+    """The side model: titles, summaries, clear approvals. Empty: the provider's small one, else the session's own."""
 
-    provider: str = setting("auto", "Provider id.")
+    provider: str = setting("auto", "Provider id; auto: the session's.")
     model: str = setting("", "Model id.")
-    base_url: str = setting("", "Endpoint.")
-    api_key: str = setting("", "Key.", secret=True)
-    timeout: Seconds | None = setting(None, "Limit of one call.", gt=0)
 
 
 class AuxiliarySettings(Area):
-    """Side models by task."""
+    """Side models."""
 
-    compression: AuxiliaryModel = area(AuxiliaryModel)
     title: AuxiliaryModel = area(AuxiliaryModel)
-    approval: AuxiliaryModel = area(AuxiliaryModel)
-    vision: AuxiliaryModel = area(AuxiliaryModel)
-    web_extract: AuxiliaryModel = area(AuxiliaryModel)
 
 
 class PromptCachingSettings(Area):
@@ -268,7 +259,6 @@ class SecuritySettings(Area):
 
     redact_secrets: bool = setting(True, "Mask secrets in output and logs.", env="HERMES_REDACT_SECRETS")
     protected_instruction_files: bool = setting(True, "Ask before instruction files are changed.")
-    allow_private_urls: bool = setting(False, "Let web tools reach private addresses.")
     write_safe_root: str = setting("", "Writes outside this directory are refused.", env="HERMES_WRITE_SAFE_ROOT")
 
 
@@ -277,14 +267,11 @@ class DelegationSettings(Area):
 
     model: str = setting("", "Model of children; empty: the parent's.")
     provider: str = setting("", "Provider of children.")
-    base_url: str = setting("", "Endpoint of children.")
-    api_key: str = setting("", "Key of children.", secret=True)
     max_iterations: int = setting(250, "Model calls per child.", gt=0)
     max_concurrent_children: int = setting(10, "Children at the same time.", gt=0)
     max_spawn_depth: int = setting(1, "How deep children may delegate.", ge=0)
     max_summary_chars: int = setting(24_000, "Length of a child's report.", gt=0)
     child_timeout_seconds: Seconds = setting(0, "Limit of a child; 0: none.", ge=0)
-    oneshot_max_children: int = setting(2, "Children of a one-shot run.", ge=0)
     subagent_auto_approve: bool = setting(False, "Approve what children ask.")
     reasoning_effort: EffortWord = setting("", "Reasoning effort of children.")
 
@@ -296,7 +283,6 @@ class MemorySettings(Area):
     user_profile_enabled: bool = setting(True, "Keep a profile of the user.")
     memory_char_limit: int = setting(2200, "Length of the notes.", gt=0)
     user_char_limit: int = setting(1375, "Length of the profile.", gt=0)
-    nudge_interval: int = setting(10, "Turns between reminders to take notes; 0: never.", ge=0)
 
 
 class SkillSettings(Area):
@@ -306,15 +292,6 @@ class SkillSettings(Area):
     create_dir: str = setting("", "Where new skills are written.")
     trusted_project_dirs: Words = setting((), "Projects whose own skills are read.")
     auto_load: Words = setting((), "Skills that every session starts with.")
-    inline_shell: bool = setting(False, "Run commands that are embedded in skills.")
-
-
-class SessionSettings(Area):
-    """Stored sessions."""
-
-    auto_prune: bool = setting(True, "Remove old sessions.")
-    retention_days: int = setting(90, "Age after which they go.", gt=0)
-    max_resume_messages: int = setting(20_000, "Rows loaded at a resume.", gt=0)
 
 
 class DatabaseSettings(Area):

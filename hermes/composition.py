@@ -20,6 +20,7 @@ from hermes.agent.providers.http_stream import HttpClient, ProxySettings
 from hermes.agent.providers.registry import Models
 from hermes.agent.redaction import redact
 from hermes.agent.store.leases import current_owner, provably_dead
+from hermes.agent.store.schema import JournalMode
 from hermes.agent.tool_display import tool_preview
 from hermes.agent.tools.registry import build_tools, load_plugins
 from hermes.agent.tools.services import ToolServices
@@ -104,6 +105,11 @@ def build_services(
         redact=hide,
         tool_summary=tool_preview,
     )
+
+
+def journal_mode(loaded: LoadedSettings) -> JournalMode:
+    """The word of the settings as the store knows it."""
+    return "DELETE" if loaded.settings.database.journal_mode == "delete" else "WAL"
 
 
 def _observed_tree() -> LiveTree:

@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,16 +18,26 @@ import trio
 
 from hermes.agent.context_files import DirectoryHints, find_context_files, render_context_files, size_limit
 from hermes.agent.injection_scan import scan
+from hermes.agent.model_catalog import plain_name
 from hermes.agent.path_rules import PathPolicy, may_read
 from hermes.agent.ports import ResolvedModel, ToolSet
 from hermes.agent.prompt import PromptFacts, assemble
 from hermes.agent.tools.memory import FILES, read_entries
-from hermes.agent.tools.skill_library import discover, skill_roots
+from hermes.agent.tools.skill_library import (
+    Skill,
+    discover,
+    read_skill_file,
+    skill_roots,
+    slug_of,
+    split_front_matter,
+)
 from hermes.nurseries.session import Session
 from hermes.settings import Settings
 
 MAX_FILE_BYTES = 2_000_000
 MAX_HINT_BYTES = 128_000
+DESCRIBING_FAMILIES = ("gpt", "codex", "gemini", "gemma", "grok", "qwen", "glm", "deepseek")
+"""Models that rather tell what they would do than do it, unless they are told to act."""
 HOSTS: Mapping[str, str] = {"acp": "acp", "api_server": "api", "http": "api"}
 
 
@@ -97,14 +107,21 @@ class PromptSources:
             create_dir=settings.skills.create_dir,
             external=settings.skills.external_dirs,
         )
+        found = discover(roots)
         complete = replace(
             facts,
             identity=settings.agent.system_prompt or reader.read(str(self._home / "SOUL.md")),
-            code_workspace=root is not None,
+            auto_skills=tuple(_bodies(found, settings.skills.auto_load)),
+            task_completion=_switched(settings.agent.task_completion_guidance, auto=True),
+            parallel_guidance=_switched(settings.agent.parallel_tool_call_guidance, auto=True),
+            family_needs_enforcement=_switched(
+                settings.agent.tool_use_enforcement, auto=plain_name(facts.model).startswith(DESCRIBING_FAMILIES)
+            ),
+            code_workspace=_switched(settings.agent.coding_context, auto=root is not None),
             environment=environment() if settings.agent.environment_probe else "",
             context_files=context,
             workspace=f"Git repository: {root}{branch_note(root)}" if root else "",
-            skills=tuple((skill.qualified, skill.description) for skill in discover(roots)),
+            skills=tuple((skill.qualified, skill.description) for skill in found),
             memory=self._notes(settings, "memory"),
             user_profile=self._notes(settings, "user"),
         )
@@ -155,3 +172,16 @@ def environment() -> str:
     """Operating system, shell and package tools, one line each."""
     tools = [name for name in ("git", "rg", "python3", "node", "uv", "pip", "npm", "cargo", "go") if shutil.which(name)]
     return f"Operating system: {platform.system()} {platform.release()}\nPrograms found: {', '.join(tools)}"
+
+
+def _switched(word: str, *, auto: bool) -> bool:
+    return auto if word == "auto" else word == "on"
+
+
+def _bodies(found: Sequence[Skill], wanted: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Name and text of the skills that every session starts with; names of none are passed over."""
+    for name in wanted:
+        skill = next((one for one in found if slug_of(name) == one.slug or name == one.qualified), None)
+        content = read_skill_file(skill.directory, "SKILL.md") if skill is not None else None
+        if skill is not None and content is not None:
+            yield skill.name, split_front_matter(content)[1]

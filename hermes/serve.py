@@ -72,7 +72,7 @@ def listener_limits(loaded: LoadedSettings) -> ListenerLimits:
         max_connections=limits.max_connections,
         head_deadline=limits.head_deadline,
         write_deadline=limits.write_deadline,
-        drain_grace=min(limits.flush_grace, 1.0),
+        drain_grace=limits.drain_grace,
         websocket_message_bytes=limits.max_frame_bytes,
     )
 

@@ -26,9 +26,7 @@ from hermes.agent_settings import (
     PromptCachingSettings,
     Seconds,
     SecuritySettings,
-    SessionSettings,
     SkillSettings,
-    Switch,
     TerminalSettings,
     TimeoutSettings,
     ToolOutputSettings,
@@ -106,7 +104,7 @@ class LimitSettings(Area):
     write_deadline: Seconds = setting(10, "One write to a client that does not read.", gt=0)
     head_deadline: Seconds = setting(10, "A client's request head.", gt=0)
     flush_grace: Seconds = setting(5, "Last writes to clients at shutdown.", ge=0)
-    drain_grace: Seconds = setting(0.5, "Running turns at shutdown, before they are cancelled.", ge=0)
+    drain_grace: Seconds = setting(0.5, "Busy HTTP connections at shutdown, after every turn has ended.", ge=0)
     shutdown_grace: Seconds = setting(
         1.0, "Everything of a stdio server after a signal.", env="HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S", gt=0
     )
@@ -130,19 +128,6 @@ class LimitSettings(Area):
     parked_activity: Seconds = setting(600, "Silence after which a parked turn is interrupted.", gt=0)
     parked_force_close: Seconds = setting(60, "Then the wait until it is closed.", gt=0)
     run_retention: Seconds = setting(3600, "How long a finished run can be read.", gt=0)
-
-
-class ToolSearchSettings(Area):
-    """Deferred tools."""
-
-    enabled: Switch = setting("auto", "Defer external tools when there are many.")
-    defer: Words = setting((), "Tools that are always deferred.")
-
-
-class ToolsSettings(Area):
-    """Tools."""
-
-    tool_search: ToolSearchSettings = area(ToolSearchSettings)
 
 
 class ExtensionControl(Area):
@@ -173,9 +158,6 @@ class HostSettings(Area):
 
     yolo: bool = setting(False, "Never ask for approval.", env="HERMES_YOLO_MODE")
     ignore_rules: bool = setting(False, "Read no instruction files of the project.", env="HERMES_IGNORE_RULES")
-    interactive: bool | None = setting(None, "A human sits at a terminal.", env="HERMES_INTERACTIVE")
-    exec_ask: bool | None = setting(None, "The host wants to be asked.", env="HERMES_EXEC_ASK")
-    sidecar_url: str = setting("", "WebSocket that gets a copy of every frame.", env="HERMES_TUI_SIDECAR_URL")
     skip_configured_mcp: bool = setting(
         False, "ACP sessions do not start the configured MCP servers.", env="HERMES_ACP_SKIP_CONFIGURED_MCP"
     )
@@ -194,10 +176,6 @@ class TopLevel(Area):
     command_allowlist: Words = setting((), "Command patterns that were approved for good.")
     mcp_servers: Mapping[str, Mapping[str, Any]] = setting({}, "MCP servers by name.", secret=True)
     quick_commands: Mapping[str, Mapping[str, Any]] = setting({}, "The user's own slash commands.")
-    checkpoints: Mapping[str, Any] = setting({}, "Read by plugins.")
-    web: Mapping[str, Any] = setting({}, "Read by web tools.", secret=True)
-    code_execution: Mapping[str, Any] = setting({}, "Read by plugins.")
-    cron: Mapping[str, Any] = setting({}, "Read by plugins.")
     voice: Mapping[str, Any] = setting({}, "Read by hosts.")
 
 
@@ -218,13 +196,11 @@ class Settings(TopLevel):
     delegation: DelegationSettings = area(DelegationSettings)
     memory: MemorySettings = area(MemorySettings)
     skills: SkillSettings = area(SkillSettings)
-    sessions: SessionSettings = area(SessionSettings)
     database: DatabaseSettings = area(DatabaseSettings)
     display: DisplaySettings = area(DisplaySettings)
     gateway: GatewaySettings = area(GatewaySettings)
     dashboard: DashboardSettings = area(DashboardSettings)
     limits: LimitSettings = area(LimitSettings)
-    tools: ToolsSettings = area(ToolsSettings)
     browser: BrowserSettings = area(BrowserSettings)
     logging: LoggingSettings = area(LoggingSettings)
     host: HostSettings = area(HostSettings)

@@ -9,10 +9,9 @@ import gc
 import logging
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from hermes.agent.store.sqlite import SqliteStore
-from hermes.composition import build_services
+from hermes.composition import build_services, journal_mode
 from hermes.config import LoadedSettings
 from hermes.errors import StoreUnavailable
 from hermes.nurseries.mcp_servers import tell_sessions
@@ -28,14 +27,14 @@ EXIT_CANNOT_START = 1
 StdioSurface = Callable[[ServerTree, StdioChannel], Awaitable[None]]
 
 
-async def open_store(home: Path) -> SqliteStore:
+async def open_store(loaded: LoadedSettings) -> SqliteStore:
     """The home's own database. Raises ``StoreUnavailable`` with a message for people."""
-    return await SqliteStore.open(home / DATABASE)
+    return await SqliteStore.open(loaded.home / DATABASE, journal_mode=journal_mode(loaded))
 
 
 async def start_tree(loaded: LoadedSettings) -> ServerTree:
     """Everything but the surfaces: the store is open, leftovers of a dead server are gone."""
-    services = build_services(loaded, await open_store(loaded.home))
+    services = build_services(loaded, await open_store(loaded))
     services.supervisor.become_subreaper()
     services.supervisor.sweep()
     tree = ServerTree(services)

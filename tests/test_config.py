@@ -79,7 +79,7 @@ def test_unknown_keys_give_one_warning_that_lists_them(tmp_path: Path) -> None:
     [
         ("agent: {max_turns: many, api_max_retries: 2}", "agent.max_turns"),
         ("agent: 5", "agent"),
-        ("agent: {turn_liveness: {poll_s: never}}", "agent.turn_liveness.poll_s"),
+        ("agent: {turn_liveness: {timeout_s: never}}", "agent.turn_liveness.timeout_s"),
         ("approvals: {mode: sometimes}", "approvals.mode"),
         ("providers: {local: 3}", "providers"),
         ("gateway: {api_server: {port: https}}", "gateway.api_server.port"),

@@ -191,7 +191,8 @@ class Asker:
 
     def request(self, asking: Asking, resolved: ResolvedModel) -> ModelRequest:
         setup, repairs = self._setup, self._caller.repairs
-        options = replace(repairs.wire, vision=resolved.vision, issuer=issuer_of(resolved))
+        vision = {"native": True, "text": False}.get(setup.settings.image_input, resolved.vision)
+        options = replace(repairs.wire, vision=vision, issuer=issuer_of(resolved))
         specs = self._specs
         if repairs.simplify_schemas:
             specs = tuple(replace(spec, parameters=simplified(spec.parameters)) for spec in specs)

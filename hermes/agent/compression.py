@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import trio
+
 from hermes.agent.loop_settings import CompressionSettings
 from hermes.agent.ports import ModelFinished, ResolvedModel
 from hermes.agent.tokens import row_tokens, rows_tokens
@@ -175,11 +177,15 @@ async def compress(
     """Summarize the middle. Stores nothing; raises only what ``ask`` raises besides ``ProviderError``."""
     summary: str | None = None
     try:
-        finished = await ask(SUMMARY_SYSTEM, summary_request(plan, focus, redact), SUMMARY_TOKENS)
+        with trio.fail_after(settings.summary_timeout):
+            finished = await ask(SUMMARY_SYSTEM, summary_request(plan, focus, redact), SUMMARY_TOKENS)
         summary = accepted_summary(finished)
     except ProviderError as error:
         if settings.abort_on_summary_failure:
             return NotCompressed("aborted", f"the summary failed: {error.message}")
+    except trio.TooSlowError:
+        if settings.abort_on_summary_failure:
+            return NotCompressed("aborted", f"the summary took longer than {settings.summary_timeout:g} s")
     if summary is None and settings.abort_on_summary_failure:
         return NotCompressed("aborted", "the summary was empty, refused or cut off")
     text = summary if summary is not None else extract(plan, redact)

@@ -50,6 +50,7 @@ class CompressionSettings:
     protect_last: int = 20
     max_attempts: int = 3
     abort_on_summary_failure: bool = False
+    summary_timeout: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class LoopSettings:
     max_empty_retries: int = 3
     max_restarts: int = 3
     reasoning_effort: str | None = None
+    image_input: str = "auto"
+    """``native``: every model gets images, ``text``: none does, ``auto``: those that are known to see."""
     temperature: float | None = None
     max_output_tokens: int | None = None
     extra_body: Mapping[str, object] = field(default_factory=dict)

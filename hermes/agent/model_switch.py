@@ -159,6 +159,7 @@ class ModelWorld:
     has_default: bool = True
     persist_by_default: bool = False
     context_tokens: int = 0
+    confirm_tokens: int = CONFIRM_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ def _accepted(
     if world.context_tokens > facts.context:
         text = f"the conversation is longer than the window of {model} and will be compressed"
         warnings.append(text)
-        confirm = text if world.context_tokens > CONFIRM_TOKENS else confirm
+        confirm = text if world.context_tokens > world.confirm_tokens else confirm
     if facts.context < SMALL_WINDOW:
         warnings.append(f"{model} has a small window of {facts.context} tokens")
     changed = provider != lookup.current

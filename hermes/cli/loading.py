@@ -44,7 +44,7 @@ def redaction(loaded: LoadedSettings) -> Callable[[str], str]:
     if not loaded.settings.security.redact_secrets:
         return lambda text: text
     settings = loaded.settings
-    given = [settings.model.api_key, settings.delegation.api_key, settings.gateway.api_server.key]
+    given = [settings.model.api_key, settings.gateway.api_server.key]
     given += [value for name, value in loaded.credentials.items() if not name.endswith("_BASE_URL")]
     given += [str(endpoint.get("api_key", "")) for endpoint in settings.providers.values()]
     # The longest first, so that a key that holds another one leaves no rest.

@@ -21,8 +21,8 @@ import trio
 from hermes.agent.ports import ModelGateway, TranscriptStore
 from hermes.agent.store.memory import MemoryStore
 from hermes.agent.store.sqlite import SqliteStore
-from hermes.composition import build_services
-from hermes.config import home_from_environment, load_settings, make_home
+from hermes.composition import build_services, journal_mode
+from hermes.config import LoadedSettings, home_from_environment, load_settings, make_home
 from hermes.embedding import arguments as given_arguments
 from hermes.embedding.arguments import CALLBACKS, SERVER_WIDE, Arguments, Database
 from hermes.embedding.callbacks import CallbackPump
@@ -359,7 +359,7 @@ async def open_server(
     """
     folder = Path(home).expanduser().absolute() if home is not None else home_from_environment()
     loaded = await trio.to_thread.run_sync(load_settings, dict(settings or {}), None, folder)
-    store = await _open_store(session_db, folder)
+    store = await _open_store(session_db, loaded)
     services = build_services(loaded, store, overrides=settings)
     if models is not None:
         services = replace(services, models=models)
@@ -367,13 +367,13 @@ async def open_server(
         yield Server(tree)
 
 
-async def _open_store(given: Database, home: Path) -> TranscriptStore:
+async def _open_store(given: Database, loaded: LoadedSettings) -> TranscriptStore:
     match given:
         case None | False:
             return MemoryStore()
         case True:
-            make_home(home)
-            return await SqliteStore.open(home / DATABASE)
+            make_home(loaded.home)
+            return await SqliteStore.open(loaded.home / DATABASE, journal_mode=journal_mode(loaded))
         case str() | Path():
             return await SqliteStore.open(Path(given).expanduser().absolute())
         case _:

@@ -29,6 +29,7 @@ class ModelChoices(Protocol):
         aliases: Mapping[str, Any],
         persist_by_default: bool,
         context_tokens: int,
+        confirm_tokens: int,
     ) -> ModelWorld: ...
 
     async def options(
@@ -54,6 +55,7 @@ def world_of(services: Services, session: Session | None) -> ModelWorld:
             aliases=settings.model_aliases,
             persist_by_default=settings.model.persist_switch_by_default,
             context_tokens=session.last_prompt_tokens if session is not None else 0,
+            confirm_tokens=settings.model.switch_context_confirm_tokens,
         )
     provider = provider or services.models.default_provider()
     return ModelWorld(provider, model, authenticated=frozenset({provider}))

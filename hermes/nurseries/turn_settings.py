@@ -7,12 +7,15 @@ from hermes.messages import Prompt
 from hermes.settings import Settings
 
 
-def loop_settings(settings: Settings, prompt: Prompt, *, depth: int, reasoning_effort: str | None) -> LoopSettings:
+def loop_settings(
+    settings: Settings, prompt: Prompt, *, depth: int, reasoning_effort: str | None, model: str = ""
+) -> LoopSettings:
     """``depth`` above 0: a delegated agent, with its own bound of iterations. ``reasoning_effort``: the session's own
-    choice, before the configured one."""
+    choice, before the configured one for ``model`` and the one for all."""
     agent, compression, guardrails = settings.agent, settings.compression, settings.tool_loop_guardrails
     options = dict(prompt.model_options or {})
-    effort = options.pop("reasoning_effort", None) or reasoning_effort or agent.reasoning_effort or None
+    effort = options.pop("reasoning_effort", None) or reasoning_effort
+    effort = effort or agent.reasoning_overrides.get(model) or _usual_effort(settings, depth)
     return LoopSettings(
         max_iterations=agent.max_turns if depth == 0 else settings.delegation.max_iterations,
         run_budget_seconds=agent.run_budget_seconds,
@@ -44,9 +47,16 @@ def loop_settings(settings: Settings, prompt: Prompt, *, depth: int, reasoning_e
             protect_last=compression.protect_last_n,
             max_attempts=compression.max_attempts,
             abort_on_summary_failure=compression.abort_on_summary_failure,
+            summary_timeout=compression.context_timeout_seconds,
         ),
         reasoning_effort=effort,
+        image_input=agent.image_input_mode,
         temperature=options.pop("temperature", None),
         max_output_tokens=options.pop("max_tokens", None) or settings.model.max_tokens,
         extra_body=options,
     )
+
+
+def _usual_effort(settings: Settings, depth: int) -> str | None:
+    of_children = settings.delegation.reasoning_effort if depth > 0 else ""
+    return of_children or settings.agent.reasoning_effort or None

@@ -229,6 +229,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
             prompt,
             depth=session.depth,
             reasoning_effort=session.stored.model_config.get("reasoning_effort"),
+            model=resolved.model,
         ),
         progress=turn.progress,
         requested_model=prompt.model or resolved.model,

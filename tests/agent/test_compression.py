@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -166,3 +168,20 @@ def test_attempts_are_bounded_and_failures_cool_down() -> None:
     gate.attempted()
     gate.due(10, 50, 99.0)
     assert not gate.due(100, 50, 999.0)
+
+
+async def test_a_summary_that_takes_too_long_is_given_up(autojump_clock: trio.testing.MockClock) -> None:
+    rows = talk(20)
+    plan = plan_compression(rows, SETTINGS, 200_000)
+    assert plan is not None
+
+    async def ask(*_: object) -> ModelFinished:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    strict = replace(SETTINGS, abort_on_summary_failure=True, summary_timeout=5.0)
+    began = trio.current_time()
+    assert await compress(rows, plan, ask, strict, 0.0) == NotCompressed("aborted", "the summary took longer than 5 s")
+    assert trio.current_time() - began == 5.0
+    without = await compress(rows, plan, ask, replace(SETTINGS, summary_timeout=5.0), 0.0)
+    assert isinstance(without, Compressed) and without.fallback_used

@@ -25,7 +25,7 @@ CONFIG = {
     "agent": {"api_max_retries": 2, "gateway_turn_lease_timeout": 1, "clarify_timeout": 30},
     "terminal": {"timeout": 5},
     "approvals": {"timeout": 20},
-    "auxiliary": {"title": {"timeout": 3}, "compression": {"timeout": 5}},
+    "compression": {"context_timeout_seconds": 5},
 }
 
 

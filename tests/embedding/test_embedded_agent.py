@@ -117,8 +117,10 @@ async def test_an_interrupt_right_behind_the_prompt_reaches_it(tmp_path: Path) -
 
 async def test_whoever_cancels_the_call_stops_the_turn(tmp_path: Path) -> None:
     async with agent_saying(tmp_path, WAITS, SAY) as (agent, model):
-        with trio.move_on_after(0.05):
-            await agent.run_conversation("hi")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.run_conversation, "hi")
+            await until(lambda: model.open_calls == 1)
+            nursery.cancel_scope.cancel()
         assert await agent.chat("next") == "Hello"
         assert (model.open_calls, model.cancelled_calls) == (0, 1)
 

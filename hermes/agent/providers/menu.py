@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.model_options import PickerState, model_options, providers_to_probe
-from hermes.agent.model_switch import ModelAlias, ModelWorld, UserProvider
+from hermes.agent.model_switch import CONFIRM_TOKENS, ModelAlias, ModelWorld, UserProvider
 from hermes.agent.provider_rows import DEMO
 from hermes.agent.providers.demo import DEMO_MODEL
 from hermes.agent.providers.local_model import LOCAL, LOCAL_MODEL, picker_row
@@ -86,6 +86,7 @@ def world(
     aliases: Mapping[str, Any],
     persist_by_default: bool,
     context_tokens: int,
+    confirm_tokens: int = CONFIRM_TOKENS,
 ) -> ModelWorld:
     """Where a switch starts from; does no network."""
     name, chosen = current(models, model, provider)
@@ -98,6 +99,7 @@ def world(
         has_default=bool(models.configuration.default),
         persist_by_default=persist_by_default,
         context_tokens=context_tokens,
+        confirm_tokens=confirm_tokens,
     )
 
 

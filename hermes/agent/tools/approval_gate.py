@@ -161,7 +161,7 @@ async def _ask_shared(
         return None
     shared = waiting[key] = _Shared()
     try:
-        timeout = float(ctx.settings.approvals.timeout)
+        timeout = float(ctx.settings.approval_timeout)
         question = Question(
             "approval",
             {**params, "choices": list(choices), "tool_call_id": ctx.call_id},

@@ -33,6 +33,7 @@ class Shown:
     reasoning: bool = True
     interim: bool = True
     tools: str = "all"
+    diffs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ def tool_complete(event: ev.ToolEnded, shown: Shown) -> WireEvent | None:
         payload["summary"] = result.summary
     if result.is_error:
         payload["error"] = error_text(value, result.content)
-    if result.diffs:
+    if result.diffs and shown.diffs:
         payload["inline_diff"] = "".join(ansi_diff(diff) for diff in result.diffs)
     if shown.tools == "verbose":
         payload["result_text"] = result.content

@@ -67,6 +67,7 @@ class GatewayServer:
             reasoning=display.show_reasoning,
             interim=display.interim_assistant_messages,
             tools="off" if display.focus else display.tool_progress,
+            diffs=display.inline_diffs,
         )
 
     def refuse_when_draining(self) -> None:
