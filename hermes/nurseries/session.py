@@ -444,6 +444,8 @@ class Session:
         self.rows[:] = rows
         self.rows_before_turn = turn_start.where_turn_begins(rows, self.slot.turn)
         self.history_version += 1
+        if summary_rows:
+            self.stored = replace(self.stored, compression_count=self.stored.compression_count + 1)
         self.memory.file_reads.clear()
 
     async def ask_auxiliary(

@@ -168,7 +168,6 @@ async def _compress_rows(session: Session, node: ReasonScope, wish: CompressWish
             CompressSummary(aborted=not grows, refused_would_grow=grows, headline=headline, note=outcome.note),
         )
     await session.replace_with_summary(outcome.summarized_ids, outcome.rows)
-    session.stored = replace(session.stored, compression_count=session.stored.compression_count + 1)
     session.last_prompt_tokens = 0
     forget_prompt(session)
     session.emit(HistoryCompressed(before, len(session.rows), outcome.before_tokens, outcome.after_tokens))

@@ -260,7 +260,7 @@ def replace_with_summary(
             "UPDATE messages SET cut_id = ? WHERE session_key = ? AND compacted = 1 AND cut_id IS NULL", (put_away, key)
         )
     connection.execute("UPDATE cuts SET open = 0 WHERE session_key = ?", (key,))
-    recount(connection, key, "compression_count")
+    recount(connection, key, "compression_count" if encoded else None)
     return load_rows(connection, key)
 
 
