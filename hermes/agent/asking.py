@@ -24,6 +24,7 @@ from hermes.agent.responses import (
     ReplyJudge,
     Situation,
     UseEarlierText,
+    continuation,
 )
 from hermes.agent.retries import CallFailed, Compress, ModelCaller, Reply, simplified
 from hermes.agent.streaming import OverlapGate, ReplayGate
@@ -115,16 +116,22 @@ class Asker:
             self._note_usage()
             situation = self._situation(end, start, asking, earlier_text)
             verdict = judge.judge(end.finished, situation)
+            while isinstance(verdict, FallBackOr):
+                if self._caller.fall_back(verdict.reason or "fallback"):
+                    break
+                verdict = verdict.otherwise
             match verdict:
                 case Accept(exit_reason=reason):
                     return self._accept(end, situation, reason)
                 case UseEarlierText() | GiveUp():
                     return verdict
-                case FallBackOr(reason=reason, otherwise=otherwise):
-                    if not self._caller.fall_back(reason or "fallback"):
-                        return otherwise
+                case FallBackOr(keep=True):
+                    asking = Asking(rows=continuation(situation.said), overlap_with=situation.said)
+                    judge = ReplyJudge(self._setup.settings)
+                case FallBackOr():
+                    asking = Asking(shown=(end.sink.shown_since(start) or asking.shown) if situation.calls else "")
                     del self._progress.text_parts[start:]
-                    judge, asking = ReplyJudge(self._setup.settings), Asking()
+                    judge = ReplyJudge(self._setup.settings)
                 case Continue(rows=rows):
                     self._status("the answer was cut off; asking for the rest")
                     asking = replace(asking, rows=rows, overlap_with=situation.said, shown="")

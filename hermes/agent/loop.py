@@ -311,7 +311,9 @@ class _Turn:
     async def _give_up(self, verdict: GiveUp) -> LoopEnd:
         text = self._progress.partial_text
         if not verdict.incomplete:
-            return await self._fail(verdict.error, verdict.failure_reason, verdict.exit_reason, layer="provider")
+            code = verdict.failure_reason
+            retryable = action_for(code).retryable
+            return await self._fail(verdict.error, code, verdict.exit_reason, layer="provider", retryable=retryable)
         if verdict.failure_reason == "truncated":
             self._progress.warning = verdict.error
         return await self._incomplete(verdict.error, verdict.failure_reason, verdict.exit_reason, text)

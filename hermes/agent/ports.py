@@ -138,6 +138,8 @@ class ModelFinished:
     replay_items: Sequence[Any] | None = None
     served_model: str | None = None
     response_id: str | None = None
+    incomplete: bool = False
+    """The endpoint itself calls the answer incomplete (Responses API)."""
 
 
 class Provider(Protocol):

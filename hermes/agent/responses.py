@@ -25,6 +25,7 @@ DEFAULT_OUTPUT_LIMIT = 8_192
 OUTPUT_CEILING = 32_768
 SMALLEST_ROOM = 512
 LARGE_PROMPT = 100_000
+MOST_INCOMPLETE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,11 @@ class UseEarlierText:
 
 @dataclass(frozen=True, slots=True)
 class FallBackOr:
-    """Try the next model; if there is none, this is the end."""
+    """Try the next model; if there is none, this is what comes next. ``keep``: the text so far is continued there."""
 
     reason: str
-    otherwise: GiveUp
+    otherwise: Verdict
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,22 @@ class ReplyJudge:
         self._empty = 0
         self._empty_shape: tuple[str, str | None] | None = None
         self._same_shape = 0
+        self._incomplete = 0
 
     def judge(self, finished: ModelFinished, situation: Situation) -> Verdict:
+        verdict = self._judge(finished, situation)
+        if not finished.incomplete or isinstance(verdict, Accept | UseEarlierText):
+            return verdict
+        self._incomplete += 1
+        if self._incomplete < MOST_INCOMPLETE:
+            return verdict
+        said = bool(situation.said.strip())
+        if not said and not situation.calls:
+            error = f"the provider gave {self._incomplete} incomplete answers in a row"
+            verdict = GiveUp(error, "incomplete_response", "provider_error(incomplete_response)", incomplete=False)
+        return FallBackOr("incomplete_response", verdict, keep=said and not situation.calls)
+
+    def _judge(self, finished: ModelFinished, situation: Situation) -> Verdict:
         if finished.finish_reason == "content_filter" and not situation.calls:
             refusal = GiveUp(
                 "the provider's content policy blocked the answer",
@@ -126,7 +142,9 @@ class ReplyJudge:
             return self._calls(finished, situation)
         if situation.said.strip() and is_cut(finished, situation):
             return self._cut_text(situation)
-        if finished.finish_reason == "length" and not situation.said.strip():
+        # An answer that is called incomplete and holds nothing has not been thinking either.
+        thought = bool(finished.reasoning.strip()) or not finished.incomplete
+        if finished.finish_reason == "length" and not situation.said.strip() and thought:
             return self._only_thought(finished)
         if situation.piece.strip():
             return Accept()
@@ -157,7 +175,7 @@ class ReplyJudge:
         if room < SMALLEST_ROOM:
             return GiveUp("the answer was cut off: the context window is full", "truncated", "truncated")
         self._continuations += 1
-        return Continue((Row("assistant", situation.said), Row("user", CONTINUE_PROMPT)))
+        return Continue(continuation(situation.said))
 
     def _only_thought(self, finished: ModelFinished) -> Verdict:
         self._only_reasoning += 1
@@ -195,6 +213,11 @@ class ReplyJudge:
         self._same_shape = 0
         end = GiveUp("the model gave no answer", "empty_response", "empty_response_exhausted")
         return FallBackOr("empty_response", end)
+
+
+def continuation(said: str) -> tuple[Row, ...]:
+    """What asks for the rest of a text, for the wire copy."""
+    return Row("assistant", said), Row("user", CONTINUE_PROMPT)
 
 
 def calls_cut(calls: Sequence[ToolCall], finish_reason: str | None) -> bool:

@@ -174,6 +174,7 @@ class ResponsesParser:
         self._arguments: dict[Any, list[str]] = {}
         self._items: dict[Any, dict[str, Any]] = {}
         self._finish_reason: str | None = None
+        self._incomplete = False
         self._usage: Mapping[str, Any] | None = None
         self._model: str | None = None
         self._id: str | None = None
@@ -207,6 +208,7 @@ class ResponsesParser:
             replay_items=replay_entry(self._issuer, kept),
             served_model=self._model,
             response_id=self._id,
+            incomplete=self._incomplete,
         )
 
     def _read(self, kind: str, event: Mapping[str, Any]) -> None:
@@ -259,6 +261,7 @@ class ResponsesParser:
         if status == "incomplete":
             why = (response.get("incomplete_details") or {}).get("reason")
             self._finish_reason = "content_filter" if why == "content_filter" else "length"
+            self._incomplete = why != "content_filter"
         else:
             self._finish_reason = "stop"
         self.ended = True

@@ -159,7 +159,9 @@ def test_items_only_in_the_final_list_are_read() -> None:
     ("reason", "expected"), [("max_output_tokens", "length"), ("content_filter", "content_filter"), (None, "length")]
 )
 def test_an_incomplete_response_says_why(reason: str | None, expected: str) -> None:
-    assert responses(ended("incomplete", incomplete_details={"reason": reason})).finish_reason == expected
+    finished = responses(ended("incomplete", incomplete_details={"reason": reason}))
+    assert (finished.finish_reason, finished.incomplete) == (expected, expected == "length")
+    assert not responses(ended()).incomplete
 
 
 @pytest.mark.parametrize(
