@@ -119,6 +119,15 @@ async def test_a_result_that_is_not_of_the_protocol_is_a_failed_call(tmp_path: P
                 await rig.call("echo")
 
 
+async def test_answers_to_questions_that_nobody_asked_are_dropped(tmp_path: Path) -> None:
+    async with mcp_rig(tmp_path, hostile(tmp_path, "wrong-ids", timeout=5.0)) as rig:
+        with trio.fail_after(60):
+            for number in range(5):
+                assert (await rig.call("echo", {"a": number})).content == f'{{"a": {number}}}'
+            assert state(rig) == "connected"
+            assert len(rig.children()) == 1
+
+
 async def test_a_server_that_keeps_a_cancelled_call_and_gives_no_sign_of_life_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,13 @@ def call(message: dict[str, Any]) -> None:
         if BEHAVIOUR == "long-line":
             sys.stdout.write("y" * (17 * 1024 * 1024))
             sys.stdout.flush()
+        if BEHAVIOUR == "wrong-ids":
+            for wrong in (message["id"] + 1000, str(message["id"]) + "x", None, -1, [message["id"]]):
+                say(id=wrong, result={"content": [{"type": "text", "text": "wrong"}]})
+                say(id=wrong, error={"code": -32000, "message": "wrong"})
+            say(id=message["id"], result={"content": [{"type": "text", "text": json.dumps(arguments)}]})
+            say(id=message["id"], result={"content": [{"type": "text", "text": "twice"}]})
+            return
         if BEHAVIOUR == "wrong-result":
             result(message, {"content": "not a list"})
             return
