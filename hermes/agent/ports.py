@@ -12,7 +12,14 @@ from dataclasses import field
 from enum import Enum
 from typing import Any, Literal, Protocol, TypeVar
 
-from hermes.agent.ports_store import LeaseOwner, RewindResult, StoredSession, TranscriptStore
+from hermes.agent.ports_store import (
+    LeaseOwner,
+    RewindResult,
+    StoredSession,
+    TranscriptStore,
+    TurnBegun,
+    TurnFinished,
+)
 from hermes.agent.ports_tools import (
     BackgroundProcesses,
     BackgroundProcessInfo,
@@ -62,6 +69,8 @@ __all__ = [
     "ToolSet",
     "ToolSpec",
     "TranscriptStore",
+    "TurnBegun",
+    "TurnFinished",
     "TurnPort",
     "WallClock",
 ]

@@ -67,6 +67,23 @@ class RewindResult:
     history_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class TurnBegun:
+    """The lease is ours. ``rows`` are the stored ones; None when the history is another than was expected: then none
+    was stored, and the caller has to read it first."""
+
+    history_version: int
+    rows: tuple[Row, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    """``title`` is the one that was given, as it is stored (numbered, if it was taken); None if a better one stands."""
+
+    rows: tuple[Row, ...]
+    title: str | None
+
+
 class TranscriptStore(Protocol):
     """Durable sessions and messages.
 
@@ -112,9 +129,37 @@ class TranscriptStore(Protocol):
         (``compacted``), which are no part of the context any more."""
         ...
 
-    async def append_rows(self, key: str, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
-        """Store rows behind the last one; returns them with ids. ``usage`` is added to the counters in the same
-        transaction."""
+    async def append_rows(
+        self, key: str, rows: Sequence[Row], *, usage: Usage | None = None, changes: Mapping[str, Any] | None = None
+    ) -> tuple[Row, ...]:
+        """Store rows behind the last one; returns them with ids. ``usage`` is added to the counters and ``changes`` are
+        columns as ``update_session`` takes them, in the same transaction."""
+        ...
+
+    async def begin_turn(
+        self,
+        key: str,
+        rows: Sequence[Row],
+        *,
+        owner: LeaseOwner,
+        ttl: float,
+        expected_version: int,
+        new_session: StoredSession | None = None,
+    ) -> TurnBegun:
+        """In one transaction: insert ``new_session`` if absent, take the turn lease (as ``acquire_lease`` does), and
+        append the rows if the history still has ``expected_version``."""
+        ...
+
+    async def finish_turn(
+        self,
+        key: str,
+        rows: Sequence[Row],
+        *,
+        owner: LeaseOwner,
+        usage: Usage | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> TurnFinished:
+        """In one transaction: what ``append_rows`` does, and the release of the turn lease."""
         ...
 
     async def rewind(

@@ -1,28 +1,24 @@
 """What a session keeps from turn to turn, byte for byte: its system prompt and its list of tools (TL-7, TL-8).
 
-Both are stored with the session row when its first turn begins, and taken from there in another process. Whatever
-makes one of them wrong (another directory, a compression, other toolsets) says ``forget_prompt`` or ``forget_tools``;
-the next turn builds it anew. Another model changes the two lines that name it, and nothing else.
+Both are stored with the first rows behind the prompt of the first turn, and taken from there in another process.
+Whatever makes one of them wrong (another directory, a compression, other toolsets) says ``forget_prompt`` or
+``forget_tools``; the next turn builds it anew. Another model changes the two lines that name it, and nothing else.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes.agent.context_files import HEAD_SHARE, TAIL_SHARE, size_limit
 from hermes.agent.ports import ResolvedModel, ToolSet
 from hermes.agent.prompt import fits, restore, stored_form
 from hermes.agent.prompt_identity import with_model
 from hermes.agent.tool_results import PathHints
-from hermes.errors import HermesError
 from hermes.nurseries.path_hints import SessionHints
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
-
-log = logging.getLogger(__name__)
 
 HINTS = "directory_hints"
 FILE_LIMIT = "context_file_limit"
@@ -32,11 +28,13 @@ FILE_LIMIT = "context_file_limit"
 def forget_prompt(session: Session) -> None:
     """The next turn builds the system prompt anew."""
     session.pinned_prompt = None
+    session.to_pin = {name: value for name, value in session.to_pin.items() if name != "system_prompt"}
     session.stored = replace(session.stored, system_prompt=None)
 
 
 def forget_tools(session: Session) -> None:
     """The next turn lists the tools anew."""
+    session.to_pin = {name: value for name, value in session.to_pin.items() if name != "tool_names"}
     session.stored = replace(session.stored, tool_names=None)
 
 
@@ -89,24 +87,16 @@ async def build_prompt(session: Session, tools: ToolSet, resolved: ResolvedModel
     return session.pinned_prompt
 
 
-async def keep(session: Session) -> None:
-    """Store what is pinned, if that has changed. A failure is logged: the session works, and the next turn tries it
-    again."""
-    columns: dict[str, object] = {}
+def keep(session: Session) -> None:
+    """What is pinned and has changed goes to the store with the next rows of the session."""
+    columns: dict[str, Any] = {}
     prompt = None if session.pinned_prompt is None else stored_form(session.pinned_prompt)
     if prompt != session.stored.system_prompt:
         columns["system_prompt"] = prompt
     if session.stored.tool_names is None:
         # Listed as if the user could be asked: a turn that may not ask leaves `clarify` out for itself alone.
         columns["tool_names"] = tuple(tool_set(session, allow_clarify=True).names())
-    if not columns:
-        return
-    try:
-        await session.services.store.update_session(session.key, **columns)
-    except HermesError as error:
-        log.warning("the prompt of session %s is not stored: %s", session.key, error.message)
-        return
-    session.stored = replace(session.stored, **columns)  # type: ignore[arg-type]
+    session.to_pin = columns
 
 
 def _still_right(session: Session, stored: str) -> bool:

@@ -27,7 +27,7 @@ from hermes.events import (
     event_cost,
 )
 from hermes.messages import Prompt, RewindIntent, Row
-from hermes.nurseries import delegation, turn_end, turn_start
+from hermes.nurseries import delegation, turn_end, turn_start, turn_store
 from hermes.nurseries.background import SideWork
 from hermes.nurseries.background_process import BackgroundProcess
 from hermes.nurseries.browser_tools import bind_guests
@@ -106,6 +106,8 @@ class Session:
         self.on_turn_end: list[Callable[[Turn, TurnRecord], None]] = []
         self.on_attached_changed: Callable[[Session], None] | None = None
         self.pinned_prompt: tuple[str, ...] | None = None
+        self.to_pin: dict[str, Any] = {}
+        """Columns of what is pinned and not stored yet; the next rows take them along."""
         self.system_message: str | None = None
         self.last_prompt_tokens = 0
         self.close_on_disconnect = False
@@ -426,12 +428,7 @@ class Session:
 
     async def append_rows(self, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
         """Store rows and, in the same breath, have them in memory (rule 11: durable before visible)."""
-        stored = await self.services.store.append_rows(self.key, rows, usage=usage)
-        self.rows.extend(stored)
-        if usage is not None:
-            self.usage = self.usage.plus(usage)
-        self.last_active = self.services.clock()
-        return stored
+        return await turn_store.append(self, rows, usage=usage)
 
     async def replace_with_summary(self, summarized_ids: Sequence[int], summary_rows: Sequence[Row]) -> None:
         """Compression: the store first, then memory, with no wait between."""

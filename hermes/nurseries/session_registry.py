@@ -267,6 +267,9 @@ class SessionRegistry:
     def _make_room(self) -> None:
         """At the bound the least recently used idle session goes; ``Overloaded`` if there is none."""
         bound = self.services.settings().limits.max_sessions
+        if len(self._by_runtime) < bound:
+            # Those that are closing are counted here: looking at each of a thousand for every new one costs more.
+            return
         while len(live := self.live()) >= bound:
             evictable = [session for session in live if self._evictable(session)]
             if not evictable:

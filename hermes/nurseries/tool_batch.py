@@ -157,15 +157,29 @@ class ToolBatch:
             if slot.state is SlotState.RUNNING
         ]
 
-    async def close_cancelled(self, reason: CancelReason | None) -> tuple[Row, ...]:
-        """After a cancellation of the turn: give every unfinished call its result and store what is not stored."""
+    def close_cancelled(self, reason: CancelReason | None) -> list[Row]:
+        """After a cancellation of the turn: every unfinished call has its result now. Returns the rows that are not
+        stored yet; the caller stores them and then says ``announce_closed``. Nothing else runs here any more."""
         self._prepare = None
         for slot in self._slots:
             if slot.state is SlotState.RUNNING:
                 slot.result, slot.state = cancelled_result(slot, reason), SlotState.DONE
             elif slot.state is SlotState.WAITING:
                 slot.result, slot.state = skipped_result(slot, reason), SlotState.DONE
-        return await self._publish()
+        rows: list[Row] = []
+        for slot in self._slots:
+            if slot.state is SlotState.DONE and slot.result is not None:
+                self._finish_once(slot, slot.result)
+                rows.append(tool_row(slot.result, self._host.now()))
+        return rows
+
+    def announce_closed(self) -> None:
+        """The rows of ``close_cancelled`` are stored."""
+        for slot in self._slots:
+            if slot.state is SlotState.DONE and slot.result is not None:
+                slot.state = SlotState.STORED
+                if slot.announced:
+                    self._announce_end(slot, slot.result)
 
     def announce_unstored(self, reason: CancelReason | None) -> None:
         """The store is gone: tell the end of every call whose beginning was told, so that nobody waits for it."""
@@ -247,9 +261,8 @@ class ToolBatch:
 
     # --- storing in call order ---
 
-    async def _publish(self) -> tuple[Row, ...]:
+    async def _publish(self) -> None:
         """Store the finished calls whose predecessors are all stored, then announce them."""
-        stored: list[Row] = []
         async with self._publishing:
             for slot in self._slots:
                 if slot.state is SlotState.STORED:
@@ -259,12 +272,10 @@ class ToolBatch:
                 if self._prepare is not None:
                     await self._prepare(slot.result)
                 self._finish_once(slot, slot.result)
-                rows = await self._host.store([tool_row(slot.result, self._host.now())])
+                await self._host.store([tool_row(slot.result, self._host.now())])
                 slot.state = SlotState.STORED
-                stored.extend(rows)
                 if slot.announced:
                     self._announce_end(slot, slot.result)
-        return tuple(stored)
 
     def _finish_once(self, slot: CallSlot, result: ToolResult) -> None:
         """A stop may come while a finished result is being stored; it is then stored as it is."""

@@ -39,7 +39,7 @@ from hermes.events import (
 )
 from hermes.logs import current_log_fields, log_fields
 from hermes.messages import Prompt, RewindIntent, Row, ToolResult
-from hermes.nurseries import turn_end
+from hermes.nurseries import turn_end, turn_store
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.liveness import watch_liveness
@@ -95,6 +95,10 @@ class Turn:
         self.holds_lease = False
         self.rows_stored = False
         self.last_event_at = self.accepted_monotonic
+        self.letting_go = False
+        """The write that gives the lease back is on its way."""
+        self.new_title: str | None = None
+        """The title that this turn gave its session."""
         self.stalled = False
         self.children_usage = Usage()
         """What its delegated agents have spent that have ended."""
@@ -116,6 +120,8 @@ class Turn:
         self._redirect: str | None = None
         self._cut = False
         self._model_call: ReasonScope | None = None
+        self._said_all = False
+        """What the loop stores from here on are its last rows."""
         self._shown: list[str] = []
         self._corrections: list[tuple[str, int]] = []
         self._shown_length = 0
@@ -301,8 +307,12 @@ class Turn:
             event = self._tool_runs.marked(event)
         self.session.log.append(event)
 
-    async def store(self, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
-        stored = await self.session.append_rows(rows, usage=usage)
+    async def store(self, rows: Sequence[Row], *, usage: Usage | None = None, last: bool = True) -> tuple[Row, ...]:
+        """``last``: rows that are stored when all has been said take the turn's lease along."""
+        if last and self._said_all and self.holds_lease:
+            stored = await turn_store.finish(self.session, self, rows, usage=usage)
+        else:
+            stored = await self.session.append_rows(rows, usage=usage)
         self.rows_stored = True
         self.row_ids.extend(row.row_id for row in stored if row.row_id is not None)
         return stored
@@ -387,7 +397,7 @@ class Turn:
         return self._redirect is not None
 
     def begin_closing(self) -> str | None:
-        self._closing = True
+        self._closing = self._said_all = True
         if self._redirect is not None:
             self._steers.append(self._redirect)
             self._redirect = None

@@ -16,10 +16,10 @@ import trio
 
 from hermes.agent.interruption import closing_rows, exit_reason, failure_row
 from hermes.errors import HermesError, ProviderError, StoreUnavailable
-from hermes.events import SessionEvent, TurnEnded, TurnRefused
+from hermes.events import SessionEvent, SessionTitled, TurnEnded, TurnRefused
 from hermes.logs import log_fields
 from hermes.messages import Row
-from hermes.nurseries import turn_start
+from hermes.nurseries import turn_store
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.turn_slot import Accepted
 from hermes.outcomes import Cancelled, CancelReason, Cause, Completed, Failed, TurnOutcome, TurnRecord
@@ -94,9 +94,10 @@ def _crashed(turn: Turn, error: Exception) -> Ending:
 
 
 async def store_rest(session: Session, turn: Turn, ending: Ending) -> None:
-    """Results for every open call, the closing row, the processes of the turn, the title, the lease.
+    """Results for every open call, the closing row, the title and the lease in one transaction; then the processes.
 
-    Each step is tried whatever became of the one before; what failed is in the log and in the record.
+    The lease outlives the processes. Each step is tried whatever became of the one before; what failed is in the log
+    and in the record.
     """
     error = await _failure(turn, ending, "its last rows", _store_rows, session, turn, ending)
     if error is not None and isinstance(ending.outcome, Completed):
@@ -104,14 +105,17 @@ async def store_rest(session: Session, turn: Turn, ending: Ending) -> None:
         code = f"session_persistence_failed:{getattr(error, 'cause', 'io')}"
         ending.outcome = Failed(ending.errors[-1], code, text, retryable=True)
         ending.exit_reason = "session_persistence_failed"
-    if error is None and turn.started_at is not None and turn.rows_stored:
-        await _failure(turn, ending, "its title", turn_start.title_session, session, turn)
     if isinstance(ending.outcome, Cancelled) and turn.prompt.owns_processes:
         await _failure(turn, ending, "the end of its processes", session.processes.stop_turn, turn.turn_id)
-    if turn.holds_lease:
-        turn.holds_lease = False
+    if turn.holds_lease and error is None:
+        error = await _failure(turn, ending, "its title and its lease", turn_store.finish, session, turn, ())
+    if turn.holds_lease and error is not None:
         store, owner = session.services.store, session.services.owner
         await _failure(turn, ending, "the release of its lease", store.release_lease, session.key, owner)
+    turn.holds_lease = False
+    if turn.new_title is not None:
+        session.announce_info()
+        session.emit(SessionTitled(session.key, turn.new_title))
 
 
 async def _failure(
@@ -132,11 +136,9 @@ async def _store_rows(session: Session, turn: Turn, ending: Ending) -> None:
     if not turn.holds_lease or (turn.user_row is None and not turn.rows_stored):
         return
     reason = ending.outcome.reason if isinstance(ending.outcome, Cancelled) else None
-    if turn.batch is not None:
-        await turn.batch.close_cancelled(reason)
-        turn.batch = None
+    results = turn.batch.close_cancelled(reason) if turn.batch is not None else []
     turn.progress.end_unanswered_call()
-    rows = session.rows[session.rows_before_turn :]
+    rows = [*session.rows[session.rows_before_turn :], *results]
     closing: list[Row] = []
     match ending.outcome:
         case Cancelled():
@@ -155,11 +157,15 @@ async def _store_rows(session: Session, turn: Turn, ending: Ending) -> None:
             if not turn.progress.partial_text:
                 row = failure_row((*rows, *closing[:-1]), error, surface, turn.now())
                 closing = [*closing[:-1], *([row] if row is not None else [])]
-        case _:
+        case _ if not results:
             return
-    if closing or turn.progress.unstored_usage.calls:
+    if results or closing or turn.progress.unstored_usage.calls:
         usage = turn.progress.take_unstored_usage()
-        await turn.store(closing, usage=usage)
+        waits = turn.prompt.owns_processes and session.processes.has_of_turn(turn.turn_id)
+        await turn.store([*results, *closing], usage=usage, last=not waits)
+    if turn.batch is not None:
+        turn.batch.announce_closed()
+        turn.batch = None
     turn.progress.clear_partial()
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import trio
 
+from hermes.agent.ports import TurnBegun
 from hermes.errors import HermesError, SessionOwnedElsewhere
 from hermes.events import StatusUpdate
+from hermes.messages import Row
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
@@ -20,17 +22,25 @@ ASK_EVERY = 0.25
 """Seconds between two tries to take a lease that another process holds."""
 
 
-async def acquire(session: Session, ttl: float, *, within: float) -> int:
-    """Take the lease; the version of the history that it is taken for.
+async def begin(session: Session, rows: Sequence[Row], ttl: float, *, within: float) -> TurnBegun:
+    """Take the lease and, in the same transaction, store the rows and the session itself if it is new.
 
     A turn of another process may end at any moment, so ``within`` seconds are waited for it. Raises
     ``SessionOwnedElsewhere`` then, and the store's errors at once.
     """
     services = session.services
+    new_session = None if session.is_stored else session.stored
     until, told = trio.current_time() + within, False
     while True:
         try:
-            return await services.store.acquire_lease(session.key, services.owner, ttl=ttl)
+            return await services.store.begin_turn(
+                session.key,
+                rows,
+                owner=services.owner,
+                ttl=ttl,
+                expected_version=session.history_version,
+                new_session=new_session,
+            )
         except SessionOwnedElsewhere as error:
             left = until - trio.current_time()
             if left <= 0:

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from hermes.agent.interruption import repair_rows
-from hermes.agent.ports import BackgroundProcessInfo, DeltaKind, ModelRequest, ResolvedModel
+from hermes.agent.ports import BackgroundProcessInfo, DeltaKind, ModelRequest, ResolvedModel, StoredSession
 from hermes.agent.rewind_target import resolve_cut
-from hermes.agent.stored_views import derive_title, latest_todos
+from hermes.agent.stored_views import latest_todos
 from hermes.agent.tool_results import Spill
 from hermes.agent.turn_setup import TurnSetup
 from hermes.errors import HermesError, NotFound, ProviderError
-from hermes.events import HistoryRewound, SessionTitled
+from hermes.events import HistoryRewound
 from hermes.messages import Prompt, Row
-from hermes.nurseries import pinned, turn_lease
+from hermes.nurseries import pinned, turn_lease, turn_store
 from hermes.nurseries.child_agent import AllowedTools
 from hermes.nurseries.mcp_servers import wait_session_ready
 from hermes.nurseries.scopes import ReasonScope
@@ -55,20 +55,9 @@ async def begin(session: Session, turn: Turn) -> None:
     if turn.prompt.load_api_content is not None:
         content = await turn.prompt.load_api_content()
         turn.prompt = replace(turn.prompt, api_content=content, load_api_content=None)
-    await ensure_stored(session)
-    ttl = turn.settings.limits.lease_ttl
-    # A turn elsewhere changes what is to be cut: an edit is refused at once, never kept until that turn has ended.
-    within = turn.settings.agent.gateway_turn_lease_timeout if turn.rewind is None else 0
-    version = await turn_lease.acquire(session, ttl, within=within)
-    turn.holds_lease = True
-    if version != session.history_version:
-        await reload(session)
-    missing = repair_rows(session.rows, turn.now())
-    if missing and turn.rewind is None:
-        await session.append_rows(missing)
-    session.rows_before_turn = len(session.rows)
-    new_rows = [*switch_note(session, turn.now()), prompt_row(turn)] if turn.prompt.content is not None else []
+    stored = await take_up(session, turn)
     if turn.rewind is not None:
+        new_rows = prompt_rows(session, turn)
         result = await store.rewind(session.key, turn.rewind, new_rows, expected_version=session.history_version)
         session.history_version = result.history_version
         removed = {row.row_id for row in result.removed}
@@ -80,7 +69,6 @@ async def begin(session: Session, turn: Turn) -> None:
         session.emit(HistoryRewound(tuple(row.row_id for row in result.removed if row.row_id), result.survivors))
         survivors = result.survivors
     else:
-        stored = await session.append_rows(new_rows) if new_rows else ()
         survivors = None
     turn.user_row = stored[-1] if stored else None
     user_row_id = turn.user_row.row_id if turn.user_row is not None else None
@@ -89,6 +77,45 @@ async def begin(session: Session, turn: Turn) -> None:
     turn.accept(Accepted(user_row_id, survivors))
     session.requests.settle_lost()
     session.stored_changed()
+
+
+async def take_up(session: Session, turn: Turn) -> tuple[Row, ...]:
+    """One transaction: the session row if it is new, the lease, and what a crash and the prompt add to the history.
+
+    Returns the stored rows of the prompt; a rewind stores its own. Only a history that another process has changed
+    costs a second transaction: it is read before anything is added to it.
+    """
+    settings, created = turn.settings, None if session.is_stored else session.stored
+    missing, new_rows = added_rows(session, turn)
+    # A turn elsewhere changes what is to be cut: an edit is refused at once, never kept until that turn has ended.
+    within = settings.agent.gateway_turn_lease_timeout if turn.rewind is None else 0
+    begun = await turn_lease.begin(session, [*missing, *new_rows], settings.limits.lease_ttl, within=within)
+    turn.holds_lease = session.is_stored = True
+    stored = begun.rows
+    if stored is not None:
+        session.rows_before_turn = len(session.rows) + len(missing)
+        turn_store.learn(session, stored, None, {})
+    if created is not None:
+        await store_choices(session, created)
+    if stored is None:
+        await reload(session)
+        missing, new_rows = added_rows(session, turn)
+        session.rows_before_turn = len(session.rows) + len(missing)
+        stored = await session.append_rows([*missing, *new_rows]) if missing or new_rows else ()
+    return stored[len(missing) :]
+
+
+def added_rows(session: Session, turn: Turn) -> tuple[list[Row], list[Row]]:
+    """What repairs the history as it is known, and the prompt; nothing for a rewind, which cuts first."""
+    if turn.rewind is not None:
+        return [], []
+    return repair_rows(session.rows, turn.now()), prompt_rows(session, turn)
+
+
+def prompt_rows(session: Session, turn: Turn) -> list[Row]:
+    if turn.prompt.content is None:
+        return []
+    return [*switch_note(session, turn.now()), prompt_row(turn)]
 
 
 def where_turn_begins(rows: Sequence[Row], turn: Turn | None) -> int:
@@ -140,6 +167,11 @@ async def ensure_stored(session: Session) -> None:
     created = session.stored
     await session.services.store.create_session(created)
     session.is_stored = True
+    await store_choices(session, created)
+
+
+async def store_choices(session: Session, created: StoredSession) -> None:
+    """What was chosen while the row was made that is stored now as it was ``created``."""
     # Chosen while this waited, by somebody who found a session that is in memory only.
     missed = {name: getattr(session.stored, name) for name in CHOICES}
     missed = {name: value for name, value in missed.items() if value != getattr(created, name)}
@@ -180,6 +212,8 @@ async def keep_lease(session: Session, turn: Turn) -> None:
     """Refresh the lease while the turn runs; a lost lease stops the turn (TL-3)."""
 
     def lost() -> None:
+        if turn.letting_go or not turn.holds_lease:
+            return
         turn.holds_lease = False
         turn.cancel(CancelReason(Cause.LEASE_LOST))
 
@@ -211,13 +245,13 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
 
     async def refresh() -> tuple[str, ...]:
         built = await pinned.build_prompt(session, tools, resolved)
-        await pinned.keep(session)
+        pinned.keep(session)
         return built
 
     session.tools = tools
     own = prompt.model is None and prompt.provider is None
     system = await pinned.system_prompt(session, tools, resolved, own=own)
-    await pinned.keep(session)
+    pinned.keep(session)
     return TurnSetup(
         models=services.models,
         resolved=resolved,
@@ -337,12 +371,10 @@ def submit_process_end(session: Session, info: BackgroundProcessInfo, output: st
         session.notice(text)
 
 
-async def title_session(session: Session, turn: Turn) -> None:
-    """The instant title after the first turn (agent-core §5.7); a given title is never overwritten."""
-    if session.stored.title is not None or turn.prompt.display_kind is not None:
-        return
-    title = derive_title(turn.prompt.title_text or turn.prompt.text)
-    if not title:
-        return
-    await session.set_title(title, source="derived")
-    session.emit(SessionTitled(session.key, session.stored.title or title))
+def model_now(session: Session) -> tuple[str, str]:
+    """Model and provider: of the newest turn, else those that the next would begin with, as far as is known."""
+    if session.resolved is not None:
+        return session.resolved.model, session.resolved.provider
+    chosen = session.services.settings().model
+    model = session.stored.model or chosen.default
+    return model, session.stored.provider or (chosen.provider if model == chosen.default else "")

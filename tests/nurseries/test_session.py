@@ -220,7 +220,7 @@ async def test_status_and_inflight_follow_the_turn(autojump_clock: trio.testing.
 
 
 async def test_a_failed_turn_is_shown_until_the_next_one_starts(autojump_clock: trio.testing.MockClock) -> None:
-    store = FailingStore(at=5)
+    store = FailingStore(at=2)
     services, model = make_services(say("lost"), store=store)
     async with running_tree(services) as tree:
         session = tree.registry.create(source="test", cwd="/")

@@ -244,8 +244,7 @@ async def test_a_tool_can_say_what_it_had_done_when_it_was_cancelled(autojump_cl
     tool = Telling("tool_a", sleeps(50))
     batch = batch_of(host, [PlannedCall(ToolCall("a", "tool_a", "{}"), tool, {})])
     await stop_after(host, batch, 1)
-    await batch.close_cancelled(STOP)
-    (row,) = host.rows
+    (row,) = await close(host, batch)
     assert (row.text, row.display_metadata, row.effect_disposition) == (
         "half the output",
         {"exit_code": 130},
@@ -263,6 +262,15 @@ async def stop_after(host: Host, batch: ToolBatch, seconds: float) -> None:
     assert host.scope.caught
 
 
+async def close(host: Host, batch: ToolBatch) -> list[Row]:
+    """What the end of the turn does with a batch that was cut: one write for all that is left, told behind it."""
+    rows = batch.close_cancelled(STOP)
+    if rows:
+        await host.store(rows)
+    batch.announce_closed()
+    return rows
+
+
 async def test_when_the_turn_stops_every_call_has_a_result_and_no_other_tool_starts(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -275,11 +283,12 @@ async def test_when_the_turn_stops_every_call_has_a_result_and_no_other_tool_sta
     batch = batch_of(host, *segments)
     await stop_after(host, batch, 5)
     assert "start never" not in host.told
-    rows = await batch.close_cancelled(STOP)
+    rows = await close(host, batch)
     assert [row.tool_call_id for row in host.rows] == ["done", "early", "open", "never"]
     assert [(row.tool_call_id, row.effect_disposition) for row in rows] == [("open", "unknown"), ("never", "none")]
     assert [told for told in host.told if told.startswith("start")] == ["start done", "start early", "start open"]
     assert [told for told in host.told if told.startswith("end")] == ["end done", "end early", "end open"]
+    assert host.told[-3:] == ["store open", "store never", "end open"]
 
 
 async def test_a_result_of_the_tick_of_the_stop_is_what_happened(autojump_clock: trio.testing.MockClock) -> None:
@@ -292,7 +301,7 @@ async def test_a_result_of_the_tick_of_the_stop_is_what_happened(autojump_clock:
     batch = batch_of(host, [planned("a", stops_itself)])
     with host.scope:
         await batch.run()
-    rows = await batch.close_cancelled(STOP)
+    rows = await close(host, batch)
     assert next(row.text for row in (*host.rows, *rows)) == "was done"
     assert len(host.rows) == 1
 
@@ -371,6 +380,6 @@ async def test_a_stop_while_a_result_is_being_stored_loses_no_result(autojump_cl
     batch = batch_of(host, [planned("a", sleeps(1)), planned("b", sleeps(1))])
     await stop_after(host, batch, 2)
     host.store_takes = 0
-    await batch.close_cancelled(STOP)
+    await close(host, batch)
     assert [row.tool_call_id for row in host.rows] == ["a", "b"]
     assert [row.text for row in host.rows] == ["rested", "rested"]

@@ -155,7 +155,7 @@ async def test_last_rows_that_take_too_long_do_not_hold_the_end_back(autojump_cl
     slow = False
 
     async def wait(method: str) -> None:
-        if slow and method == "append_rows":
+        if slow and method == "finish_turn":
             await trio.sleep(1000)
         await trio.lowlevel.checkpoint()
 
@@ -245,8 +245,8 @@ async def test_a_steer_is_given_back_when_the_stop_comes_while_the_answer_is_bei
     storing, go_on = trio.Event(), trio.Event()
 
     async def hold(name: str) -> None:
-        # The second append is the answer's own row: by then the turn has taken its steers back.
-        if name == "append_rows" and store.writes.count("append_rows") == 1 and not storing.is_set():
+        # The answer's own row: by then the turn has taken its steers back.
+        if name == "finish_turn" and not storing.is_set():
             storing.set()
             await go_on.wait()
 

@@ -65,7 +65,7 @@ async def test_a_title_given_while_the_session_is_being_stored_is_stored_or_take
     wait = False
 
     async def before(name: str) -> None:
-        if name == "create_session" and wait:
+        if name == "begin_turn" and wait:
             asked.set()
             await go.wait()
 

@@ -16,6 +16,8 @@ WRITES = frozenset(
         "create_session",
         "update_session",
         "append_rows",
+        "begin_turn",
+        "finish_turn",
         "rewind",
         "replace_with_summary",
         "acquire_lease",

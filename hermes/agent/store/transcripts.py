@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from hermes.agent.ports import LeaseOwner, RewindResult, StoredSession, WallClock
-from hermes.agent.store import history, leases, records, search, sessions
+from hermes.agent.ports import LeaseOwner, RewindResult, StoredSession, TurnBegun, TurnFinished, WallClock
+from hermes.agent.store import history, leases, records, search, sessions, turns
 from hermes.agent.store.rows import encode_row, scrub, to_json
 from hermes.messages import RewindIntent, Row
 from hermes.outcomes import Usage
@@ -115,9 +115,51 @@ class SqlTranscriptStore:
         """The active rows with the compacted ones in their old places; beyond ``limit``, the newest."""
         return await self._database.scan(lambda db: history.load_transcript(db, key, limit=limit))
 
-    async def append_rows(self, key: str, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
+    async def append_rows(
+        self, key: str, rows: Sequence[Row], *, usage: Usage | None = None, changes: Mapping[str, Any] | None = None
+    ) -> tuple[Row, ...]:
         encoded = encode_new(rows)
-        return await self._database.write(lambda db: history.append_rows(db, key, encoded, usage=usage))
+        stored = await self._database.write(lambda db: turns.store_rows(db, key, encoded, usage=usage, changes=changes))
+        return stored.rows
+
+    async def begin_turn(
+        self,
+        key: str,
+        rows: Sequence[Row],
+        *,
+        owner: LeaseOwner,
+        ttl: float,
+        expected_version: int,
+        new_session: StoredSession | None = None,
+    ) -> TurnBegun:
+        encoded = encode_new(rows)
+        return await self._database.write(
+            lambda db: turns.begin_turn(
+                db,
+                key,
+                encoded,
+                owner=owner,
+                ttl=ttl,
+                host=self._host,
+                now=self._now(),
+                expected_version=expected_version,
+                new_session=new_session,
+            )
+        )
+
+    async def finish_turn(
+        self,
+        key: str,
+        rows: Sequence[Row],
+        *,
+        owner: LeaseOwner,
+        usage: Usage | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> TurnFinished:
+        encoded = encode_new(rows)
+        return await self._database.write(
+            lambda db: turns.finish_turn(db, key, encoded, owner=owner, usage=usage, changes=changes)
+        )
 
     async def rewind(
         self,

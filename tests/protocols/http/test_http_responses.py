@@ -292,7 +292,7 @@ async def test_a_repeated_key_gives_the_same_response_although_it_was_not_to_be_
 
 
 async def test_a_stream_whose_start_is_refused_leaves_no_response_in_progress() -> None:
-    store = FailingStore(refused=frozenset({"append_rows"}), stay=True)
+    store = FailingStore(refused=frozenset({"begin_turn"}), stay=True)
     async with http_surface(say("x"), store=store) as surface:
         answer = await surface.post("/v1/responses", {"input": "hi", "stream": True})
         assert answer.status_code >= 500, answer.text
@@ -308,7 +308,7 @@ async def test_a_stream_begins_although_the_prompt_takes_long_to_become_durable(
     gate = trio.Event()
 
     async def before(name: str) -> None:
-        if name == "append_rows":
+        if name == "begin_turn":
             await gate.wait()
 
     async with http_surface(say("at last"), store=FailingStore(before=before)) as surface:

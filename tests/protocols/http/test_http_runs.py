@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import trio
 
-from hermes.agent.ports import LeaseOwner
+from hermes.agent.ports import TurnBegun
 from hermes.agent.store.memory import MemoryStore
 from hermes.errors import SessionOwnedElsewhere
+from hermes.messages import Row
 from hermes.outcomes import CancelReason, Cause
 from hermes.settings import Settings
 from tests.support.core import call, clock, hang, say
@@ -330,9 +332,9 @@ class SlowLeases(MemoryStore):
         super().__init__(now=clock)
         self.gate = trio.Event()
 
-    async def acquire_lease(self, key: str, owner: LeaseOwner, *, ttl: float) -> int:
+    async def begin_turn(self, key: str, rows: Sequence[Row], **options: Any) -> TurnBegun:
         await self.gate.wait()
-        return await super().acquire_lease(key, owner, ttl=ttl)
+        return await super().begin_turn(key, rows, **options)
 
 
 @pytest.mark.parametrize(
@@ -371,7 +373,7 @@ async def test_a_refused_turn_gives_its_key_back(path: str, monkeypatch: pytest.
             raise SessionOwnedElsewhere("pid 1 on elsewhere")
 
         with monkeypatch.context() as patch:
-            patch.setattr(store, "acquire_lease", refuse)
+            patch.setattr(store, "begin_turn", refuse)
             refused = await surface.post(path, body, Idempotency_Key="k")
             assert (refused.status_code, refused.json()["error"]["code"]) == (409, "session_active_turn")
         answer = await surface.post(path, body, Idempotency_Key="k")
@@ -605,7 +607,7 @@ async def test_a_request_that_starts_a_run_takes_one_slot_and_not_two() -> None:
     gate = trio.Event()
 
     async def before(name: str) -> None:
-        if name == "append_rows":
+        if name == "begin_turn":
             await gate.wait()
 
     store = FailingStore(before=before)
