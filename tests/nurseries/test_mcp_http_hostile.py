@@ -31,7 +31,7 @@ class HostileHttp:
         self.port = 0
         self.methods: list[str] = []
 
-    async def serve(self, task_status: trio.TaskStatus[None]) -> None:
+    async def serve(self, task_status: trio.TaskStatus[list[trio.SocketListener]]) -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.port = listener.socket.getsockname()[1]
         await trio.serve_listeners(self._answer, [listener], task_status=task_status)
