@@ -162,7 +162,8 @@ function fromMessage(message: WireMessage, number: number): Item | null {
         id,
         text: message.display_metadata?.display_text ?? textOf(message),
         images: imagesOf(message),
-        rowId: kind === undefined || kind === "skill_invocation" ? message.row_id : undefined,
+        // What a summary stands for is shown and can not be edited any more.
+        rowId: !message.compacted && (kind === undefined || kind === "skill_invocation") ? message.row_id : undefined,
         note: kind === undefined ? undefined : (DISPLAY_NOTES[kind] ?? kind),
       };
     }

@@ -55,6 +55,7 @@ export interface WireMessage {
   content?: any;
   reasoning?: string;
   row_id?: number;
+  compacted?: boolean;
   timestamp?: number;
   display_kind?: string;
   display_metadata?: { display_text?: string };
