@@ -207,13 +207,15 @@ class RedirectApplied:
 
 @dataclass(frozen=True, slots=True)
 class UsageUpdated:
-    """``usage`` is what this turn has spent, ``session_usage`` the session's total with it, where known."""
+    """``usage`` is what this turn has spent, ``session_usage`` the session's total with it, where known; ``soon``: less
+    than a second after the one before that was not."""
 
     turn_id: str
     usage: Usage
     context_used: int | None = None
     context_max: int | None = None
     session_usage: Usage | None = None
+    soon: bool = False
 
 
 @dataclass(frozen=True, slots=True)

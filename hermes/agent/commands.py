@@ -49,7 +49,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("sessions", "Session", "Browse stored sessions", host=True),
     Command("history", "Session", "Show the conversation"),
     Command(
-        "save", "Session", "Write the conversation to a file", "json|md|html [file] [redact]",
+        "save", "Session", "Write the conversation to a file", "json|md|html [file] [redact]", ("export",),
         subcommands=("json", "md", "html"),
     ),
     Command("title", "Session", "Show or set the title", "[name]", ("rename",)),

@@ -248,8 +248,8 @@ class Session:
         return SessionInfo(
             session_key=self.key,
             runtime_id=self.runtime_id,
-            model=resolved.model if resolved else (stored.model or ""),
-            provider=resolved.provider if resolved else (stored.provider or ""),
+            model=turn_start.model_now(self)[0],
+            provider=turn_start.model_now(self)[1],
             cwd=self.memory.cwd,
             title=stored.title,
             running=turn is not None,
@@ -279,6 +279,7 @@ class Session:
         return self.retained_failure
 
     def announce_info(self) -> None:
+        self.memory.extras["told_model"] = turn_start.model_now(self)
         self.log.append(SessionInfoChanged(self.info()))
 
     def emit(self, event: SessionEvent) -> int:
@@ -424,7 +425,7 @@ class Session:
 
     def turn_started(self, turn: Turn) -> None:
         self.retained_failure = None
-        self.announce_info()
+        turn_start.tell_model(self)
 
     async def append_rows(self, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
         """Store rows and, in the same breath, have them in memory (rule 11: durable before visible)."""

@@ -58,6 +58,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+USAGE_EVERY = 1.0
+"""Seconds between two reports of what a turn has used, for those who want them no more often."""
 MAX_STEERS = 256
 """Steers that wait for one tool boundary; more are rejected, so that a busy host cannot fill the memory."""
 
@@ -93,12 +95,12 @@ class Turn:
         self.row_ids: list[int] = []
         self.batch: ToolBatch | None = None
         self.holds_lease = False
-        self.rows_stored = False
-        self.last_event_at = self.accepted_monotonic
         self.letting_go = False
         """The write that gives the lease back is on its way."""
         self.new_title: str | None = None
         """The title that this turn gave its session."""
+        self.rows_stored = False
+        self.last_event_at = self.accepted_monotonic
         self.stalled = False
         self.children_usage = Usage()
         """What its delegated agents have spent that have ended."""
@@ -114,14 +116,15 @@ class Turn:
         self._usage_before = session.usage
         self._steers: list[str] = []
         self._tool_runs = ToolRuns()
+        self._usage_told_at = float("-inf")
         self.undelivered: list[str] = []
         """Accepted, and not read by the model when the turn took no more."""
         self._closing = False
+        self._said_all = False
+        """What the loop stores from here on are its last rows."""
         self._redirect: str | None = None
         self._cut = False
         self._model_call: ReasonScope | None = None
-        self._said_all = False
-        """What the loop stores from here on are its last rows."""
         self._shown: list[str] = []
         self._corrections: list[tuple[str, int]] = []
         self._shown_length = 0
@@ -302,7 +305,9 @@ class Turn:
         elif type(event) is SteerDelivered or type(event) is RedirectApplied:
             self._corrections.append((event.text, self._shown_length))
         elif type(event) is UsageUpdated:
-            event = replace(event, session_usage=self._usage_before.plus(event.usage))
+            soon = self.last_event_at - self._usage_told_at < USAGE_EVERY
+            self._usage_told_at = self._usage_told_at if soon else self.last_event_at
+            event = replace(event, session_usage=self._usage_before.plus(event.usage), soon=soon)
         elif isinstance(event, ToolEvent):
             event = self._tool_runs.marked(event)
         self.session.log.append(event)

@@ -371,6 +371,12 @@ def submit_process_end(session: Session, info: BackgroundProcessInfo, output: st
         session.notice(text)
 
 
+def tell_model(session: Session) -> None:
+    """The model of a turn that begins, unless it is known. That a turn runs has an event of its own."""
+    if session.memory.extras.get("told_model") != model_now(session):
+        session.announce_info()
+
+
 def model_now(session: Session) -> tuple[str, str]:
     """Model and provider: of the newest turn, else those that the next would begin with, as far as is known."""
     if session.resolved is not None:

@@ -73,6 +73,8 @@ def translate(event: ev.SessionEvent, shown: Shown) -> WireEvent | None:
             return WireEvent("message.complete", message_complete(record, shown))
         case ev.TurnRefused(message=message, code=code) | ev.SessionFailed(message=message, code=code):
             return error_event(message, code)
+        case ev.UsageUpdated(soon=True):
+            return None
         case ev.UsageUpdated():
             spent = event.session_usage or event.usage
             usage = usage_wire(spent, context_used=event.context_used, context_max=event.context_max)
@@ -219,7 +221,7 @@ def tool_complete(event: ev.ToolEnded, shown: Shown) -> WireEvent | None:
     if result.summary:
         payload["summary"] = result.summary
     if result.is_error:
-        payload["error"] = error_text(value, result.content)
+        payload["error"] = error_text(value, result.content, result.summary)
     if result.diffs and shown.diffs:
         payload["inline_diff"] = "".join(ansi_diff(diff) for diff in result.diffs)
     if shown.tools == "verbose":
@@ -241,9 +243,12 @@ def decoded(content: str) -> Any:
         return content
 
 
-def error_text(value: Any, content: str) -> str:
+def error_text(value: Any, content: str, summary: str | None) -> str:
+    """One line for people: what the tool calls its error, else its summary where the result is data."""
+    if isinstance(value, str):
+        return content[:ERROR_CHARS]
     found = value.get("error") if isinstance(value, dict) else None
-    return str(found) if found else content[:ERROR_CHARS]
+    return str(found or summary or content[:ERROR_CHARS])
 
 
 def ansi_diff(diff: FileDiff) -> str:

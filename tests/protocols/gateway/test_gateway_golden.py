@@ -18,10 +18,12 @@ import trio
 import trio.testing
 
 from hermes import __version__
-from hermes.agent.ports import ToolContext, ToolOutput
-from hermes.messages import Question
+from hermes.agent.ports import ToolContext
+from hermes.agent.tools.clarify import Clarify
+from hermes.messages import Answered, Question
 from tests.support.core import PlainTool, call, hang, make_services, running_tree, say
 from tests.support.gateway_host import GatewayHost, Refusal, connected, gateway_server
+from tests.support.tool_context import make_services as tool_services
 
 FOLDER = Path(__file__).parent / "transcripts"
 REPLACED = (
@@ -43,17 +45,14 @@ APPROVAL = Question(
     choices=("once", "session", "always", "deny"),
     timeout=300,
 )
-WHICH = {"questions": [{"qid": "q0", "question": "Which?", "choices": ["red (Recommended)", "blue"]}]}
+WHICH = {"questions": [{"question": "Which?", "choices": ["red", "blue"]}]}
 
 
 async def _terminal(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
-    await ctx.ask(APPROVAL)
+    answer = await ctx.ask(APPROVAL)
+    if not isinstance(answer, Answered) or answer.value != {"choice": "once"}:
+        return json.dumps({"output": "", "exit_code": -1, "error": "BLOCKED: denied by the user"})
     return json.dumps({"output": "", "exit_code": 0, "error": None})
-
-
-async def _clarify(ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput | str:
-    await ctx.ask(Question("clarify", WHICH, timeout=3600))
-    return json.dumps({"responses": [], "outcome": "submitted"})
 
 
 async def _secret(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
@@ -61,7 +60,7 @@ async def _secret(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
     return repr(await ctx.ask(Question("secret", question, timeout=300)))
 
 
-TOOLS = (PlainTool("terminal", _terminal), PlainTool("clarify", _clarify), PlainTool("secret", _secret))
+TOOLS = (PlainTool("terminal", _terminal), Clarify(tool_services(Path("."))), PlainTool("secret", _secret))
 
 
 class Recorder:
@@ -124,7 +123,7 @@ async def ask_and_finish() -> str:
 
 
 async def interrupt_with_an_open_question() -> str:
-    services, _ = make_services(say("", calls=[call("clarify", "call_4")]), tools=TOOLS)
+    services, _ = make_services(say("", calls=[call("clarify", "call_4", **WHICH)]), tools=TOOLS)
     async with running_tree(services) as tree, connected(tree) as host:
         talk = Recorder(host)
         session_id = (await talk.call(1, "session.create", cwd="/tmp"))["session_id"]
@@ -146,7 +145,6 @@ async def edit_while_working() -> str:
         await host.event("session.info")
         await talk.call(3, "prompt.submit", session_id=session_id, text="use spaces")
         await host.event("message.start")
-        await host.event("session.info")
         edit = {"session_id": session_id, "text": "use tabs", "truncate_before_row_id": 3, "confirm_truncate": True}
         await talk.call(20, "prompt.submit", **edit)
         await talk.call(21, "session.interrupt", session_id=session_id)
@@ -158,7 +156,7 @@ async def edit_while_working() -> str:
 
 async def older_dialect() -> str:
     services, _ = make_services(
-        say("", calls=[call("clarify", "call_1")]),
+        say("", calls=[call("clarify", "call_1", **WHICH)]),
         say("", calls=[call("terminal", "call_2", command="rm -rf build")]),
         say("", calls=[call("secret", "call_3")]),
         say("Done."),

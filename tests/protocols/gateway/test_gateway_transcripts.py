@@ -85,7 +85,6 @@ async def test_create_ask_finish(autojump_clock: Any) -> None:
         assert answer in _shown(host, start)
         assert story == [
             "message.start",
-            {"session.info": True},
             {"message.delta": {"text": "I will remove it."}},
             {"tool.generating": {"name": "terminal"}},
             {"message.interim": {"text": "I will remove it.", "already_streamed": True}},
