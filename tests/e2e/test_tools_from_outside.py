@@ -100,9 +100,11 @@ async def test_one_of_three_parallel_calls_is_cancelled_by_its_node_and_the_turn
         "supports_parallel_tool_calls": True,
     }
     name = "mcp__specimen__slow"
-    three = calls(*((name, {"seconds": seconds}) for seconds in (2.0, 600.0, 2.1)))
+    three = calls(*((name, {"seconds": seconds}) for seconds in (6.0, 600.0, 6.1)))
     config = {"mcp_servers": {"specimen": server}}
     async with playing(tmp_path / "home", three, say("went on"), surface=surface, config=config) as (driver, provider):
+        # Connected before the turn lists the tools, however busy the machine is.
+        assert (await driver.call("mcp.servers.test", {"name": "specimen"}))["ok"] is True
         await driver.start("please")
         running = await tool_nodes(driver, 3)
         await driver.call("ping", {})
