@@ -196,6 +196,7 @@ class TurnRecord:
     iterations: int = 0
     last_reasoning: str | None = None
     last_prompt_tokens: int = 0
+    context_length: int | None = None
     pending_steer: str | None = None
     interrupt_message: str | None = None
     response_previewed: bool = False

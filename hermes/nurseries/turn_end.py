@@ -276,6 +276,7 @@ def build_record(session: Session, turn: Turn, ending: Ending) -> TurnRecord:
         iterations=progress.iterations,
         last_reasoning=progress.last_reasoning,
         last_prompt_tokens=progress.last_prompt_tokens,
+        context_length=resolved.context_length if resolved else None,
         pending_steer=ending.pending_steer,
         response_previewed=progress.response_previewed,
         model=model,

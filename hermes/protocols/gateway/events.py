@@ -287,10 +287,13 @@ def error_event(message: str, code: str | None) -> WireEvent:
 
 def message_complete(record: TurnRecord, shown: Shown) -> dict[str, Any]:
     """The payload of ``message.complete`` (§6.1), with cause and reason of a stop (decisions, "one end")."""
+    used = record.last_prompt_tokens or None
     payload: dict[str, Any] = {
         "text": record.text,
         "status": "complete",
-        "usage": usage_wire(record.session_usage, model=record.model, context_used=record.last_prompt_tokens or None),
+        "usage": usage_wire(
+            record.session_usage, model=record.model, context_used=used, context_max=record.context_length
+        ),
         "turn_exit_reason": record.exit_reason,
         "persisted_turn": _persisted(record),
     }
