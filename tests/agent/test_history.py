@@ -105,6 +105,12 @@ def test_a_branch_takes_the_results_of_its_last_call() -> None:
         branch_rows(ROWS, 99)
 
 
+def test_an_answer_that_is_nothing_but_calls_is_no_message_of_its_own() -> None:
+    assert [row.row_id for row in ROWS if is_shown(row)] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11]
+    assert is_shown(replace(ROWS[3], reasoning="because"))
+    assert not is_shown(Row("user", "so far", compacted_summary=True))
+
+
 def test_hidden_rows_and_summaries_are_not_visible() -> None:
     rows = [Row("user", "a"), Row("user", "s", compacted_summary=True), Row("assistant", "h", display_kind="hidden")]
     assert [row.text for row in visible_rows(rows)] == ["a"]

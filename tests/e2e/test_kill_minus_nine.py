@@ -85,7 +85,8 @@ class Stored:
         """What a person has said, what was compacted too."""
         found = self._db.execute(
             "SELECT id, content FROM messages WHERE session_key = ? AND (active = 1 OR compacted = 1) "
-            "AND cut_id IS NULL AND role = 'user' AND display_kind IS NULL AND compacted_summary = 0 ORDER BY position, id",
+            "AND cut_id IS NULL AND role = 'user' AND display_kind IS NULL AND compacted_summary = 0 "
+            "ORDER BY position, id",
             (key,),
         )
         return [(row["id"], row["content"]) for row in found]
