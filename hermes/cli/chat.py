@@ -53,7 +53,7 @@ def command(
     if tui and prompt is None:
         from hermes.cli.tui import run_tui
 
-        code = run_tui(loaded, resume=resume, serve=serve, url=url)
+        code = run_tui(loaded, resume=resume, serve=serve, url=url, options=_child_options(shared))
         if code is not None:
             ctx.exit(code)
     # Read before anything is started, so that a pipe that never ends holds nothing but this process.

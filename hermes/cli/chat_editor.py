@@ -36,6 +36,8 @@ QUIET: Final = 0.7
 """Seconds without a key before a key may answer a question that appeared while somebody was typing."""
 COMPLETE_WITHIN: Final = 2.0
 LEAVE_WITHIN: Final = 2.0
+PREVIEW_LINES: Final = 8
+"""So much of what is still being written stands above the input."""
 
 Found = Sequence[tuple[str, str, str, int]]
 """Completions: text, what is shown, its meaning, how many characters before the cursor it replaces."""
@@ -72,6 +74,7 @@ class EditorScreen:
         self._wanted_ask: Ask | None = None
         self._prefill = ""
         self._partial = ""
+        self._preview = ""
         self._closing = False
         self._ended = trio.Event()
         self._token = trio.lowlevel.current_trio_token()
@@ -99,6 +102,10 @@ class EditorScreen:
         whole, newline, self._partial = (self._partial + text).rpartition("\n")
         if newline:
             self._out.write(f"{whole}\n")
+        self.refresh()
+
+    def preview(self, text: str) -> None:
+        self._preview = text
         self.refresh()
 
     def ask(self, ask: Ask | None) -> None:
@@ -179,10 +186,13 @@ class EditorScreen:
         ask = self._desk.ask
         prompt = ask.prompt if ask is not None else "> "
         # A line that has been sent stays on the screen without what was streaming above it: that is still to come.
-        if not self._partial or self._session.app.is_done:
+        if self._session.app.is_done or not (self._partial or self._preview):
             return prompt
         width = max(self._session.app.output.get_size().columns - 1, 10)
-        return ANSI(f"{self._partial[-width:]}\n{prompt}")
+        if self._partial:
+            return ANSI(f"{self._partial[-width:]}\n{prompt}")
+        lines = [line[-width:] for line in self._preview.split("\n")[-PREVIEW_LINES:]]
+        return ANSI("".join(f"{line}\n" for line in lines) + prompt)
 
     def _bindings(self) -> KeyBindings:
         bindings = KeyBindings()

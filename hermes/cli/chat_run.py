@@ -17,6 +17,7 @@ from hermes.cli.chat_session import ChatSession, Start
 from hermes.cli.chat_view import ChatView, Status
 from hermes.cli.gateway_link import LinkLost, Where, open_link
 from hermes.cli.gateway_peer import GatewayPeer
+from hermes.cli.markdown_text import markdown_for
 from hermes.cli.terminal_style import is_dumb, style_of_output
 from hermes.config import LoadedSettings
 from hermes.early_end import Echoes
@@ -63,7 +64,7 @@ class _Chat:
         self.style = style_of_output()
         self._status = Status()
         self._screen: Screen = self._make_screen(loaded)
-        view = ChatView(self._screen, self.style)
+        view = ChatView(self._screen, self.style, None if is_dumb() else markdown_for(self.style))
         view.status = self._status
         self.session = ChatSession(peer, self._screen, view, self.style, pool)
 

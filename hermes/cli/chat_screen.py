@@ -95,6 +95,9 @@ class PlainScreen:
     def stream(self, text: str) -> None:
         self._put(text)
 
+    def preview(self, text: str) -> None:
+        """Nothing is ever taken back here, so nothing is shown before it is whole."""
+
     def _put(self, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()

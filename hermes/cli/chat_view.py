@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from hermes.cli.gateway_peer import Event
+from hermes.cli.markdown_text import MarkdownText
 from hermes.cli.terminal_style import Style, printable
 
 ARGUMENT_CHARS: Final = 100
@@ -25,6 +26,10 @@ class Output(Protocol):
 
     def stream(self, text: str) -> None:
         """A piece of a line, or of several."""
+        ...
+
+    def preview(self, text: str) -> None:
+        """What is still being written, as it is so far, in the place of the former one. It need not be shown."""
         ...
 
 
@@ -46,8 +51,10 @@ class Status:
 class ChatView:
     """Shows the events of one session."""
 
-    def __init__(self, output: Output, style: Style) -> None:
+    def __init__(self, output: Output, style: Style, markdown: MarkdownText | None = None) -> None:
+        """With ``markdown`` answers are drawn, block by block; else they are streamed as they come."""
         self.status = Status()
+        self._markdown = markdown
         self._output = output
         self._style = style
         self._streamed = False
@@ -59,8 +66,10 @@ class ChatView:
                 self.status.running, self.status.doing, self._streamed = True, "", False
             case "message.delta":
                 self._stream(str(payload.get("text", "")))
-            case "message.interim" if not payload.get("already_streamed"):
-                self._line(printable(str(payload.get("text", ""))))
+            case "message.interim":
+                self._finish_answer()
+                if not payload.get("already_streamed"):
+                    self._answer(str(payload.get("text", "")))
             case "message.complete":
                 self._complete(payload)
             case "thinking.delta" | "reasoning.delta":
@@ -86,19 +95,37 @@ class ChatView:
             text = text.lstrip("\n")
         if text:
             self._streamed, self.status.doing = True, "answering"
-            self._output.stream(text)
+            if self._markdown is None:
+                self._output.stream(text)
+                return
+            drawn = self._markdown.feed(text)
+            if drawn:
+                self._output.write(f"{drawn}\n")
+            self._output.preview(self._markdown.open)
+
+    def _finish_answer(self) -> None:
+        """What is left of an answer that was streamed."""
+        if self._markdown is not None and self._markdown.open:
+            self._output.preview("")
+            self._output.write(self._markdown.finish())
+
+    def _answer(self, text: str) -> None:
+        """An answer in one piece."""
+        text = printable(text.strip())
+        self._line(text if self._markdown is None else self._markdown.feed(f"{text}\n\n") or text)
 
     def _line(self, text: str) -> None:
         self._output.write(text)
 
     def _complete(self, payload: Mapping[str, Any]) -> None:
+        self._finish_answer()
         style, status = self._style, payload.get("status")
         self.status.running, self.status.doing = False, ""
         text = payload.get("text")
         if status == "error":
             self._line(style.red(printable(str(payload.get("error") or text or "the turn failed"))))
         elif not self._streamed and isinstance(text, str) and text.strip():
-            self._line(printable(text.strip()))
+            self._answer(text)
         if status == "interrupted":
             why = " ".join(printable(str(payload[key])) for key in ("cause", "reason") if payload.get(key))
             self._line(style.yellow(f"{style.sign('■', '*')} interrupted" + (f" ({why})" if why else "")))
@@ -111,6 +138,7 @@ class ChatView:
             self._line(style.dim(self.status.usage))
 
     def _tool_started(self, payload: Mapping[str, Any]) -> None:
+        self._finish_answer()
         name = printable(str(payload.get("name", "tool")))
         what = one_line(str(payload.get("context") or payload.get("preview") or ""), ARGUMENT_CHARS)
         self.status.doing, self._streamed = f"running {name}", False

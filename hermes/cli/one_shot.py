@@ -21,6 +21,8 @@ import trio
 from hermes.cli.chat_questions import OpenQuestion
 from hermes.cli.gateway_link import LinkLost, Where, open_link
 from hermes.cli.gateway_peer import Event, GatewayPeer, Question
+from hermes.cli.markdown_text import markdown_for
+from hermes.cli.terminal_style import printable, style_of_output
 from hermes.errors import HermesError
 from hermes.nurseries.containment import Crash, open_task_pool, run_until_one_ends
 from hermes.protocols.wire.jsonrpc import METHOD_NOT_FOUND
@@ -94,6 +96,7 @@ class _Turn:
         self._end: Mapping[str, Any] = {}
         self._is_live = sys.stdout.isatty() and not wanted.as_json
         self._out: Callable[[str], None] = _write
+        self._markdown = markdown_for(style_of_output()) if self._is_live else None
         peer.on_event = self._event
 
     async def run(self) -> None:
@@ -138,8 +141,9 @@ class _Turn:
                 text = str(event.payload.get("text", ""))
                 self._text.append(text)
                 if self._is_live:
-                    self._out(text)
+                    self._show(text)
             case "tool.start":
+                self._show_rest()
                 # What follows is the answer's next segment; a script wants the last one.
                 self._text.clear()
             case "message.complete":
@@ -150,6 +154,18 @@ class _Turn:
                 self._done.set()
             case _:
                 return
+
+    def _show(self, text: str) -> None:
+        """At a terminal: as it comes, or block by block where Markdown is drawn."""
+        text = printable(text)
+        if self._markdown is None:
+            self._out(text)
+        elif drawn := self._markdown.feed(text):
+            self._out(f"{drawn}\n\n")
+
+    def _show_rest(self) -> None:
+        if self._markdown is not None and (drawn := self._markdown.finish()):
+            self._out(f"{drawn}\n")
 
     async def _answer(self, question: Question) -> None:
         self._line({"type": "question", "method": question.method, "payload": dict(question.params)})
@@ -179,7 +195,8 @@ class _Turn:
         text = self._end.get("text")
         said = text if isinstance(text, str) and text and self._end.get("status") != "error" else "".join(self._text)
         if self._is_live:
-            self._out("\n")
+            self._show_rest()
+            self._out("\n" if self._markdown is None else "")
         elif not self._wanted.as_json and said.strip():
             self._out(said.strip("\n") + "\n")
         problem = str(self._end.get("error") or "")

@@ -57,6 +57,20 @@ def list_(home: Path, limit: int, everything: bool, as_json: bool) -> None:
     print_table(("id", "last used", "messages", "title"), rows)
 
 
+@command.command("browse")
+@click.pass_context
+def browse(ctx: click.Context) -> None:
+    """Look through the stored sessions in a terminal, and take one up again."""
+    from hermes.cli import sessions_browse
+
+    home: Path = ctx.obj
+
+    def read(limit: int) -> Sequence[StoredSession]:
+        return _with_store(home, lambda store: store.list_sessions(limit=limit)) if (home / DATABASE).exists() else ()
+
+    ctx.exit(sessions_browse.browse(home, read))
+
+
 @command.command("show")
 @click.argument("session_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")

@@ -11,19 +11,32 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
+import trio
 
+from hermes.cli.gateway_link import LinkLost, Where, open_link
+from hermes.cli.gateway_peer import GatewayPeer
 from hermes.cli.running_server import server_of
 from hermes.config import LoadedSettings, environment_with, terminal_variables
+from hermes.nurseries.containment import run_until_one_ends
 
 ENTRIES: Final = ("entry.js", "dist/entry.js", "index.js", "dist/index.js", "cli.js", "dist/cli.js")
 
 
-def run_tui(loaded: LoadedSettings, *, resume: str | None, serve: bool, url: str | None) -> int | None:
-    """The client's exit code; None when there is none to start. Raises ``click.ClickException``."""
+LAST: Final = "last"
+
+
+def run_tui(
+    loaded: LoadedSettings, *, resume: str | None, serve: bool, url: str | None, options: Sequence[str] = ()
+) -> int | None:
+    """The client's exit code; None when there is none to start. Raises ``click.ClickException``.
+
+    ``options`` are those of a gateway that is asked for the newest session where the home has no server.
+    """
     place = terminal_variables().tui_dist
     if not place:
         return None
@@ -31,9 +44,33 @@ def run_tui(loaded: LoadedSettings, *, resume: str | None, serve: bool, url: str
     node = shutil.which("node")
     if node is None:
         raise click.ClickException("the Ink client needs Node.js, and there is no node on the PATH")
-    extra = ink_environment(loaded, resume=resume, url=url or (server_of(loaded).websocket if serve else None))
+    url = url or (server_of(loaded).websocket if serve else None)
+    if resume == LAST:
+        resume = trio.run(newest_session, Where(url, () if url else options))
+        if resume is None:
+            click.echo("There is no session to resume; this is a new one.", err=True)
+    extra = ink_environment(loaded, resume=resume, url=url)
     ended = subprocess.run([node, str(entry)], env=environment_with(extra), check=False)
     return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+
+
+async def newest_session(where: Where) -> str | None:
+    """The id of the session that was used last. Raises ``click.ClickException``."""
+    async with open_link(where) as link:
+        peer = GatewayPeer(link)
+        found: list[str | None] = []
+
+        async def ask() -> None:
+            found.append((await peer.call("session.most_recent"))["session_id"])
+
+        async def read() -> None:
+            await peer.run()
+            raise LinkLost(link.why_lost())
+
+        crash = await run_until_one_ends(("question", ask), ("gateway", read))
+    if crash is not None and not found:
+        raise crash.error
+    return found[0]
 
 
 def find_entry(place: Path) -> Path:
@@ -51,7 +88,7 @@ def ink_environment(loaded: LoadedSettings, *, resume: str | None = None, url: s
     variables = {"HERMES_HOME": str(loaded.home), "HERMES_CWD": os.getcwd(), "HERMES_PYTHON": str(gateway_command())}
     if url is not None:
         variables["HERMES_TUI_GATEWAY_URL"] = url
-    if resume is not None and resume != "last":
+    if resume is not None:
         variables["HERMES_TUI_RESUME"] = resume
     return variables
 

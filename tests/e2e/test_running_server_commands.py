@@ -166,6 +166,36 @@ async def test_tui_starts_the_client_that_is_named_with_this_installation_behind
             assert await terminal.exit_code() == 7
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+async def test_tui_takes_the_newest_session_up_with_and_without_a_running_server(tmp_path: Path) -> None:
+    (tmp_path / "ink").mkdir()
+    told = "console.log(`resume ${process.env.HERMES_TUI_RESUME} url ${Boolean(process.env.HERMES_TUI_GATEWAY_URL)}`)"
+    (tmp_path / "ink" / "entry.js").write_text(told)
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    environ = clean_environment(home) | {"HERMES_TUI_DIST": str(tmp_path / "ink")}
+
+    async def tui(*words: str) -> CompletedProcess[bytes]:
+        with trio.fail_after(60):
+            return await trio.run_process(
+                [str(COMMAND), "--tui", *words], env=environ, cwd=tmp_path, capture_stdout=True, capture_stderr=True
+            )
+
+    nothing = await tui("--resume", "last")
+    assert nothing.stdout.decode() == "resume undefined url false\n"
+    assert b"no session to resume" in nothing.stderr
+    async with FakeProvider() as provider:
+        prompt = ["-p", "hello", "--base-url", provider.base_url, "--model", "fake-model", "--json"]
+        with trio.fail_after(60):
+            asked = await trio.run_process([str(COMMAND), *prompt], env=environ, cwd=tmp_path, capture_stdout=True)
+    newest = json.loads(asked.stdout.splitlines()[0])["session_id"]
+    assert (await tui("--resume", "last")).stdout.decode() == f"resume {newest} url false\n"
+    assert (await tui("--resume", "some-id")).stdout.decode() == "resume some-id url false\n"
+    async with http_server(home) as server:
+        environ["API_SERVER_PORT"] = str(server.port)
+        assert (await tui("--resume", "--serve")).stdout.decode() == f"resume {newest} url true\n"
+
+
 async def test_tui_without_a_client_is_the_chat(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
