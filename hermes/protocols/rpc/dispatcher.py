@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 C = TypeVar("C")
 
+MOST_DROPPED_TOLD = 20
+"""Ignored frames of one connection that are worth a line in the log; a peer that sends nothing else gets no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -87,6 +90,7 @@ class RpcConnection(Generic[C]):
         self._tree = ConnectionTree(channel.name, max_requests=max_requests, farewell_within=farewell_within)
         self._waiting: dict[int, _Waiting] = {}
         self._reply_handlers: dict[str, ReplyHandler] = {}
+        self._dropped = 0
 
     @property
     def channel(self) -> MessageChannel:
@@ -205,7 +209,9 @@ class RpcConnection(Generic[C]):
             case Refused(frame):
                 self._channel.send_nowait(frame)
             case Dropped(why):
-                logger.debug("%s: dropped a frame: %s", self.name, why)
+                self._dropped += 1
+                level = logging.INFO if self._dropped <= MOST_DROPPED_TOLD else logging.DEBUG
+                logger.log(level, "%s: ignored %s", self.name, why)
 
     def _take_reply(self, reply: Reply) -> None:
         handler = self._reply_handlers.pop(reply.id, None)

@@ -189,7 +189,7 @@ class Peer:
 
     def _reply(self, id: JsonId, result: Any, error: ErrorObject | None) -> Received:
         if not isinstance(id, str) or not self.withdraw(id):
-            return Dropped("an answer that nobody waits for")
+            return Dropped(f"an answer to {str(id)[:60]!r}, for which nobody waits (any more)")
         return Reply(id, result, error)
 
 

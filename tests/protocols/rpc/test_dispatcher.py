@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from pydantic import ValidationError
@@ -273,6 +274,20 @@ async def test_our_own_request_gets_its_answer_in_the_reader_once() -> None:
         talk.client.say(result("srq-1", 1), result("srq-1", 2), result("srq-2", 3), request(1, "note", text="x"))
         await talk.client.heard(3)
     assert replies == [Reply("srq-1", 1, None)]
+
+
+async def test_answers_that_nobody_waits_for_are_told_in_the_log_and_not_without_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with conversation() as talk:
+        with caplog.at_level("INFO", logger="hermes.protocols.rpc.dispatcher"):
+            talk.client.say(
+                *({"id": f"srq-{i}", "result": {"choice": "once"}} for i in range(100)), request(1, "note", text="b")
+            )
+            await talk.client.heard(1)
+    told = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
+    assert len(told) == 20
+    assert "an answer to 'srq-0', for which nobody waits (any more)" in told[0]
 
 
 async def test_what_follows_an_answer_comes_right_behind_it() -> None:
