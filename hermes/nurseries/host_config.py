@@ -18,6 +18,7 @@ import trio
 from hermes.agent.model_catalog import EFFORTS
 from hermes.agent.provider_rows import PROVIDER_ROWS
 from hermes.errors import InvalidValue, SessionNotFound, Unavailable
+from hermes.events import SkinChanged
 from hermes.nurseries.model_choice import switch
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
@@ -259,6 +260,8 @@ async def _set_plain(services: Services, session: Session | None, key: str, valu
     await change(services, path, str(value))
     if session is not None and path == "approvals.mode":
         session.announce_info()
+    if path == "display.skin":
+        services.announce.append(SkinChanged({"name": services.settings().display.skin}))
     return {"key": key, "value": str(_value(services.settings(), path))}
 
 
