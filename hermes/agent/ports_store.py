@@ -130,10 +130,17 @@ class TranscriptStore(Protocol):
         ...
 
     async def append_rows(
-        self, key: str, rows: Sequence[Row], *, usage: Usage | None = None, changes: Mapping[str, Any] | None = None
+        self,
+        key: str,
+        rows: Sequence[Row],
+        *,
+        usage: Usage | None = None,
+        changes: Mapping[str, Any] | None = None,
+        owner: LeaseOwner | None = None,
     ) -> tuple[Row, ...]:
         """Store rows behind the last one; returns them with ids. ``usage`` is added to the counters and ``changes`` are
-        columns as ``update_session`` takes them, in the same transaction."""
+        columns as ``update_session`` takes them, in the same transaction. Raises ``SessionOwnedElsewhere`` if ``owner``
+        had the turn lease and somebody else has taken it."""
         ...
 
     async def begin_turn(
@@ -159,7 +166,7 @@ class TranscriptStore(Protocol):
         usage: Usage | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> TurnFinished:
-        """In one transaction: what ``append_rows`` does, and the release of the turn lease."""
+        """In one transaction: what ``append_rows`` does, and the release of the turn lease, which ``owner`` has."""
         ...
 
     async def rewind(

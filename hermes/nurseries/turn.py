@@ -26,7 +26,7 @@ from hermes.agent.ports import (
 from hermes.agent.progress import TurnProgress
 from hermes.agent.redaction import redact_value
 from hermes.agent.turn_setup import LoopEnd
-from hermes.errors import HermesError, StoreUnavailable
+from hermes.errors import HermesError, SessionOwnedElsewhere, StoreUnavailable
 from hermes.events import (
     RedirectApplied,
     SessionEvent,
@@ -95,6 +95,7 @@ class Turn:
         self.row_ids: list[int] = []
         self.batch: ToolBatch | None = None
         self.holds_lease = False
+        self.lease_lost = False
         self.letting_go = False
         """The write that gives the lease back is on its way."""
         self.new_title: str | None = None
@@ -314,13 +315,28 @@ class Turn:
 
     async def store(self, rows: Sequence[Row], *, usage: Usage | None = None, last: bool = True) -> tuple[Row, ...]:
         """``last``: rows that are stored when all has been said take the turn's lease along."""
-        if last and self._said_all and self.holds_lease:
-            stored = await turn_store.finish(self.session, self, rows, usage=usage)
-        else:
-            stored = await self.session.append_rows(rows, usage=usage)
+        if self.lease_lost:
+            # The history is somebody else's: they have seen what was there when they took it.
+            await trio.lowlevel.checkpoint()
+            return ()
+        owner = self.session.services.owner if self.holds_lease else None
+        try:
+            if last and self._said_all and self.holds_lease:
+                stored = await turn_store.finish(self.session, self, rows, usage=usage)
+            else:
+                stored = await turn_store.append(self.session, rows, usage=usage, owner=owner)
+        except SessionOwnedElsewhere:
+            self.lose_lease()
+            await trio.lowlevel.checkpoint()
+            return ()
         self.rows_stored = True
         self.row_ids.extend(row.row_id for row in stored if row.row_id is not None)
         return stored
+
+    def lose_lease(self) -> None:
+        """Somebody else runs a turn of this session now: this one stops and writes nothing more (TL-3)."""
+        self.holds_lease, self.lease_lost = False, True
+        self.cancel(CancelReason(Cause.LEASE_LOST))
 
     async def replace_with_summary(self, summarized_ids: Sequence[int], summary_rows: Sequence[Row]) -> None:
         await self.session.replace_with_summary(summarized_ids, summary_rows)
@@ -420,10 +436,11 @@ class Turn:
     def random(self) -> float:
         return self.session.services.random()
 
-    def check_limits(self, usage: Usage, iterations: int) -> None:
+    async def check_limits(self, usage: Usage, iterations: int) -> None:
         limit = self.prompt.limits.max_iterations
         if self.over_budget() or (limit is not None and iterations >= limit):
             self.cancel(CancelReason(Cause.BUDGET))
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     def over_budget(self) -> bool:
         """Whether this turn, or one that it works for, has spent what its caller allowed. Children count."""

@@ -28,7 +28,6 @@ from hermes.nurseries.mcp_servers import wait_session_ready
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.turn_settings import loop_settings
 from hermes.nurseries.turn_slot import Accepted
-from hermes.outcomes import CancelReason, Cause
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
@@ -214,8 +213,7 @@ async def keep_lease(session: Session, turn: Turn) -> None:
     def lost() -> None:
         if turn.letting_go or not turn.holds_lease:
             return
-        turn.holds_lease = False
-        turn.cancel(CancelReason(Cause.LEASE_LOST))
+        turn.lose_lease()
 
     await turn_lease.keep(session, turn.settings.limits.lease_ttl, lost)
 

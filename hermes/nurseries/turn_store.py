@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hermes.agent.ports import LeaseOwner
 from hermes.agent.stored_views import derive_title
 from hermes.messages import Row
 from hermes.outcomes import Usage
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 DERIVED = "derived"
 
 
-async def append(session: Session, rows: Sequence[Row], *, usage: Usage | None = None) -> tuple[Row, ...]:
-    """Append rows, with what has been pinned and is not stored yet."""
+async def append(
+    session: Session, rows: Sequence[Row], *, usage: Usage | None = None, owner: LeaseOwner | None = None
+) -> tuple[Row, ...]:
+    """Append rows, with what has been pinned and is not stored yet. ``owner``: who has the turn lease."""
     pins = session.to_pin
-    if pins:
-        stored = await session.services.store.append_rows(session.key, rows, usage=usage, changes=pins)
-    else:
-        stored = await session.services.store.append_rows(session.key, rows, usage=usage)
+    store = session.services.store
+    stored = await store.append_rows(session.key, rows, usage=usage, changes=pins or None, owner=owner)
     learn(session, stored, usage, pins)
     return stored
 

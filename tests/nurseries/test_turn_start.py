@@ -29,6 +29,7 @@ from hermes.outcomes import CancelReason, Cause
 from hermes.settings import Settings
 from tests.support.core import call, events_of, hang, make_services, running_tree, say
 from tests.support.failing_store import FailingStore
+from tests.support.invariants import assert_events_are_well_formed, assert_history_is_whole
 
 OTHER = LeaseOwner("another-host", 2, 2, "other")
 
@@ -321,8 +322,28 @@ async def test_a_turn_that_has_lost_its_lease_stops_and_writes_nothing_more(
             "interrupted_by_system(session_turn_lease_lost)",
         )
         assert await store.load_rows(session.key) == before
-        from tests.support.invariants import assert_events_are_well_formed, assert_history_is_whole
+        assert_events_are_well_formed(events_of(session))
+        await store.inner.release_lease(session.key, OTHER)
+        await (await started(session)).wait_ended()
+        assert_history_is_whole(session.rows)
 
+
+async def test_rows_of_a_turn_whose_lease_was_taken_are_refused_before_anybody_has_noticed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A clock that jumps makes a lease look expired: the tool ends before the next renewal."""
+    store = FailingStore()
+    services, _ = make_services(say("", calls=[call("nap", seconds=2)]), say("again"), say("new"), store=store)
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await started(session)
+        await trio.sleep(1)
+        await store.inner.release_lease(session.key, services.owner)
+        await store.inner.acquire_lease(session.key, OTHER, ttl=1000)
+        before = await store.load_rows(session.key)
+        record = await turn.wait_ended()
+        assert record.cause is Cause.LEASE_LOST
+        assert await store.load_rows(session.key) == before
         assert_events_are_well_formed(events_of(session))
         await store.inner.release_lease(session.key, OTHER)
         await (await started(session)).wait_ended()

@@ -75,6 +75,15 @@ def check_not_held(connection: sqlite3.Connection, key: str, *, host: str, now: 
             raise SessionOwnedElsewhere(str(owner), expires_at=expires_at)
 
 
+def check_not_taken(connection: sqlite3.Connection, key: str, owner: LeaseOwner) -> None:
+    """Raise ``SessionOwnedElsewhere`` if somebody else has taken the lease since ``owner`` did.
+
+    One who was slow, or whose clock has jumped, may not know yet; two who write make a history that nobody can read."""
+    lease = read_lease(connection, key)
+    if lease is not None and lease[0] != owner:
+        raise SessionOwnedElsewhere(str(lease[0]), expires_at=lease[1])
+
+
 def acquire_lease(
     connection: sqlite3.Connection, key: str, owner: LeaseOwner, *, ttl: float, host: str, now: float
 ) -> int:

@@ -116,10 +116,18 @@ class SqlTranscriptStore:
         return await self._database.scan(lambda db: history.load_transcript(db, key, limit=limit))
 
     async def append_rows(
-        self, key: str, rows: Sequence[Row], *, usage: Usage | None = None, changes: Mapping[str, Any] | None = None
+        self,
+        key: str,
+        rows: Sequence[Row],
+        *,
+        usage: Usage | None = None,
+        changes: Mapping[str, Any] | None = None,
+        owner: LeaseOwner | None = None,
     ) -> tuple[Row, ...]:
         encoded = encode_new(rows)
-        stored = await self._database.write(lambda db: turns.store_rows(db, key, encoded, usage=usage, changes=changes))
+        stored = await self._database.write(
+            lambda db: turns.store_rows(db, key, encoded, usage=usage, changes=changes, owner=owner)
+        )
         return stored.rows
 
     async def begin_turn(

@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes.agent.ports import LeaseOwner, StoredSession, TurnBegun, TurnFinished
 from hermes.agent.store.history import Encoded, append_rows
-from hermes.agent.store.leases import acquire_lease, release_lease
+from hermes.agent.store.leases import acquire_lease, check_not_taken, release_lease
 from hermes.agent.store.sessions import create_session, update_session
 from hermes.outcomes import Usage
 
@@ -46,8 +46,12 @@ def store_rows(
     *,
     usage: Usage | None = None,
     changes: Mapping[str, Any] | None = None,
+    owner: LeaseOwner | None = None,
 ) -> TurnFinished:
-    """Append rows and change columns of the session; the title is told as it was stored."""
+    """Append rows and change columns of the session; the title is told as it was stored. ``owner``: as one who holds
+    the lease, not if somebody else has taken it."""
+    if owner is not None:
+        check_not_taken(connection, key, owner)
     rows = append_rows(connection, key, encoded, usage=usage)
     if not changes:
         return TurnFinished(rows, None)
@@ -68,6 +72,6 @@ def finish_turn(
     changes: Mapping[str, Any] | None = None,
 ) -> TurnFinished:
     """The last rows of a turn, and the end of its lease."""
-    finished = store_rows(connection, key, encoded, usage=usage, changes=changes)
+    finished = store_rows(connection, key, encoded, usage=usage, changes=changes, owner=owner)
     release_lease(connection, key, owner)
     return finished

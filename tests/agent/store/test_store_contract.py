@@ -670,6 +670,25 @@ async def test_an_expired_lease_is_taken_over_and_an_expired_one_that_nobody_too
         assert await store.refresh_lease("s", TWO, ttl=10)
 
 
+async def test_who_has_lost_the_lease_without_knowing_writes_nothing(open_store: OpenStore) -> None:
+    async with open_store() as store:
+        await conversation(store, "a")
+        await store.acquire_lease("s", ONE, ttl=10)
+        await store.append_rows("s", [user("one")], owner=ONE)
+        await store.release_lease("s", ONE)
+        await store.acquire_lease("s", TWO, ttl=10)
+        before = await store.load_rows("s")
+        for _ in range(2):
+            with pytest.raises(SessionOwnedElsewhere):
+                await store.append_rows("s", [assistant("late")], owner=ONE)
+            with pytest.raises(SessionOwnedElsewhere):
+                await store.finish_turn("s", [assistant("late")], owner=ONE)
+            assert await store.load_rows("s") == before
+            # Nor when the other one has finished: the history has gone on without us.
+            await store.release_lease("s", TWO)
+        await store.append_rows("s", [assistant("mine")], owner=TWO)
+
+
 # --- values, documents, journals -------------------------------------------------------------------------------------
 
 
