@@ -50,9 +50,9 @@ def deadlines(settings: Settings) -> Deadlines:
 def custom_providers(loaded: LoadedSettings) -> tuple[CustomProvider, ...]:
     """``providers`` (by name) and ``custom_providers`` (as a list)."""
     settings = loaded.settings
-    rows = [{"name": name, **row} for name, row in settings.providers.items() if row.get("base_url")]
-    rows += [dict(row) for row in settings.custom_providers if row.get("name") and row.get("base_url")]
-    return tuple(_custom(row) for row in rows)
+    rows = [{"name": name, **row} for name, row in settings.providers.items()]
+    rows += [dict(row) for row in settings.custom_providers if row.get("name")]
+    return tuple(_custom(row) for row in rows if _address(row))
 
 
 def fallback_specs(loaded: LoadedSettings) -> tuple[FallbackSpec, ...]:
@@ -99,16 +99,27 @@ def _custom(row: Mapping[str, Any]) -> CustomProvider:
     length = row.get("context_length")
     return CustomProvider(
         name=str(row["name"]),
-        base_url=str(row["base_url"]),
+        base_url=_address(row) or "",
         api_key=_text(row, "api_key"),
         key_env=_text(row, "key_env"),
-        api_mode=_text(row, "api_mode"),
+        api_mode=_text(row, "api_mode") or _text(row, "transport"),
         default_model=_text(row, "default_model") or _text(row, "model"),
         models=windows,
         context_length=length if isinstance(length, int) else None,
         extra_headers=dict(row.get("extra_headers") or {}),
         extra_body=dict(row.get("extra_body") or {}),
+        request_timeout=_seconds(row, "request_timeout_seconds"),
+        stale_timeout=_seconds(row, "stale_timeout_seconds"),
     )
+
+
+def _address(row: Mapping[str, Any]) -> str | None:
+    return _text(row, "base_url") or _text(row, "api") or _text(row, "url")
+
+
+def _seconds(row: Mapping[str, Any], key: str) -> float | None:
+    value = row.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
 def _text(row: Mapping[str, Any], key: str) -> str | None:

@@ -113,7 +113,7 @@ class Asker:
             if not isinstance(end, Reply):
                 return end
             self.separate = self.separate and not end.sink.showed
-            self._note_usage()
+            self._note_usage(end.finished)
             situation = self._situation(end, start, asking, earlier_text)
             verdict = judge.judge(end.finished, situation)
             while isinstance(verdict, FallBackOr):
@@ -193,8 +193,10 @@ class Asker:
         return rows if history is None else [*history, *rows[self._own_rows_from :]]
 
     def size(self) -> int:
-        """About how many tokens the next plain request has."""
-        return sum(map(text_tokens, self.system)) + self._spec_tokens + self._memory.tokens(self.context_rows())
+        """About how many tokens the next plain request has: from the provider's own count on, if it has given one."""
+        rows = self.context_rows()
+        estimate = sum(map(text_tokens, self.system)) + self._spec_tokens + self._memory.tokens(rows)
+        return max(estimate, self._memory.counted(rows) or 0)
 
     def request(self, asking: Asking, resolved: ResolvedModel) -> ModelRequest:
         setup, repairs = self._setup, self._caller.repairs
@@ -236,8 +238,10 @@ class Asker:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _note_usage(self) -> None:
+    def _note_usage(self, finished: ModelFinished) -> None:
         progress = self._progress
+        if finished.usage is not None and not finished.usage.estimated and finished.usage.prompt_tokens:
+            self._memory.anchor(self.context_rows(), finished.usage.prompt_tokens)
         self._port.emit(
             UsageUpdated(
                 self._port.turn_id,

@@ -142,7 +142,7 @@ class _Turn:
 
     async def _iteration(self) -> LoopEnd | None:
         progress = self._progress
-        self._port.check_limits(progress.usage, progress.iterations)
+        await self._port.check_limits(progress.usage, progress.iterations)
         progress.iterations += 1
         await self._compressor.before_request(self._asker.size())
         asking, self._shown = Asking(shown=self._shown), ""
@@ -292,7 +292,7 @@ class _Turn:
     async def _summarize(self) -> LoopEnd | None:
         """Out of iterations: one more call, without tools, for a summary. Its request is never stored."""
         progress, limit = self._progress, self._settings.max_iterations
-        self._port.check_limits(progress.usage, progress.iterations)
+        await self._port.check_limits(progress.usage, progress.iterations)
         asking = Asking(rows=(Row("user", SUMMARY_PROMPT),), tool_choice="none")
         result = await self._asker.ask(self._compressor.after_overflow, earlier_text=None, asking=asking)
         if isinstance(result, Redirected):

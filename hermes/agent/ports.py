@@ -315,9 +315,9 @@ class TurnPort(Protocol):
 
     def random(self) -> float: ...
 
-    def check_limits(self, usage: Usage, iterations: int) -> None:
+    async def check_limits(self, usage: Usage, iterations: int) -> None:
         """Called before each model call; cancels the turn with cause ``budget`` when a limit the caller set is
-        reached (raises ``Cancelled`` at the next wait)."""
+        reached, and raises ``Cancelled`` then: a request that is not sent must not be counted."""
         ...
 
 

@@ -36,12 +36,26 @@ class RowMemory:
         self._ids_of = 0
         self._options = WireOptions()
         self._clean: list[Row | None] = []
+        self._anchor: tuple[int, int] | None = None
+        """(tokens that a provider has counted, estimate of the rows that it had counted)."""
         self._forget_wire()
 
     def tokens(self, rows: Sequence[Row]) -> int:
         """``rows_tokens`` of the conversation."""
         self._know(rows)
         return self._sums[-1] if self._sums else 0
+
+    def anchor(self, rows: Sequence[Row], prompt_tokens: int) -> None:
+        """A provider has said how long a request of these rows was."""
+        self._anchor = prompt_tokens, self.tokens(rows)
+
+    def counted(self, rows: Sequence[Row]) -> int | None:
+        """What the provider has counted last, and an estimate of what has come since; None before it has."""
+        total = self.tokens(rows)
+        if self._anchor is None:
+            return None
+        counted, estimate = self._anchor
+        return counted + max(total - estimate, 0)
 
     def call_ids(self, rows: Sequence[Row]) -> set[str]:
         """The ids of all tool calls. The set is the caller's to add to: an id is not given twice anyway."""
@@ -89,6 +103,7 @@ class RowMemory:
     def _forget_from(self, at: int) -> None:
         del self._rows[at:], self._sums[at:], self._clean[at:]
         self._ids, self._ids_of = set(), 0
+        self._anchor = None
         self._forget_wire()
 
     def _forget_wire(self) -> None:

@@ -1,5 +1,5 @@
-"""Estimated sizes: four characters are one token, an image is a flat number. Used for budgets, never for bills that a
-provider could have written itself.
+"""Estimated sizes: four bytes are one token, a character of Chinese, Japanese or Korean is one too, an image is a flat
+number (agent-core §2.7). Used for budgets, never for bills that a provider could have written itself.
 """
 
 from __future__ import annotations
@@ -12,14 +12,24 @@ import orjson
 from hermes.agent.ports import ModelFinished, ModelRequest, ResolvedModel, ToolSpec
 from hermes.messages import Content, Row, TextPart
 from hermes.outcomes import Usage
+from hermes.patterns import lazy_pattern
 
 CHARS_PER_TOKEN = 4
 IMAGE_TOKENS = 1_500
 ROW_OVERHEAD_TOKENS = 4
 
 
+# Han with its extensions, kana, Hangul, their punctuation and full-width forms.
+_CJK = lazy_pattern(
+    r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+)
+
+
 def text_tokens(text: str) -> int:
-    return -(-len(text) // CHARS_PER_TOKEN)
+    if text.isascii():
+        return -(-len(text) // CHARS_PER_TOKEN)
+    rest, wide = _CJK.subn("", text)
+    return wide - (-len(rest.encode("utf-8", "surrogatepass")) // CHARS_PER_TOKEN)
 
 
 def content_tokens(content: Content) -> int:
@@ -33,12 +43,11 @@ def content_tokens(content: Content) -> int:
 def row_tokens(row: Row) -> int:
     """The size of a row as the model reads it."""
     content = row.content if row.api_content is None else row.api_content
-    # Every row of a transcript comes by at every request: the plain ones take the short way.
-    size = -(-len(content) // CHARS_PER_TOKEN) if type(content) is str else content_tokens(content)
+    size = content_tokens(content)
     if not row.tool_calls:
         return ROW_OVERHEAD_TOKENS + size
-    calls = sum(len(call.name) + len(call.arguments) + 20 for call in row.tool_calls)
-    return ROW_OVERHEAD_TOKENS + size + calls // CHARS_PER_TOKEN
+    calls = sum(text_tokens(call.name) + text_tokens(call.arguments) + 5 for call in row.tool_calls)
+    return ROW_OVERHEAD_TOKENS + size + calls
 
 
 def rows_tokens(rows: Iterable[Row]) -> int:

@@ -7,7 +7,6 @@ C11 and C17 to C19 have sweeps of their own (``test_steer_races``, ``test_prompt
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
@@ -29,6 +28,7 @@ from hermes.embedding.agent import open_agent
 from hermes.errors import ModelNotServed, ProviderError
 from hermes.events import RedirectApplied, StatusUpdate, SteerDelivered, TextDelta, ToolStarted
 from hermes.messages import Prompt, Row, ToolCall
+from hermes.nurseries.process_tree import read_stat
 from hermes.nurseries.session import Session
 from hermes.nurseries.turn import Turn
 from hermes.outcomes import CancelReason, Cause, RunStatus, TurnRecord, Usage
@@ -274,11 +274,9 @@ def _number(path: Path) -> int:
 
 
 def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    """A zombie, which whoever adopted it has not collected yet, does not."""
+    stat = read_stat(pid)
+    return stat is not None and stat.running
 
 
 # --- C10 to C12: steers and redirects --------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 
+from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest
 from hermes.messages import Prompt, TurnLimits
-from hermes.outcomes import Cause
-from tests.support.core import call, make_services, running_tree, say
+from hermes.outcomes import Cause, Usage
+from tests.support.core import Reply, call, make_services, running_tree, say
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,30 @@ async def test_the_model_is_warned_once_before_the_cut(
         assert record.pending_steer is None
         warnings = [row.text for row in session.rows if row.display_kind == "internal_notification"]
         assert len(warnings) == 1 and word in warnings[0]
+
+
+async def test_money_that_is_spent_is_warned_of_and_then_ends_the_turn(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    def costing(step: int) -> Reply:
+        async def reply(request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
+            finished = await say(f"step {step}", calls=[call("nap", f"c{step}", seconds=1)])(request, on_delta)
+            return replace(finished, usage=Usage(input_tokens=10, output_tokens=5, calls=1, cost_usd=0.25))
+
+        return reply
+
+    services, model = make_services(*[costing(step) for step in range(20)])
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await session.submit_nowait(Prompt("go", limits=TurnLimits(max_cost_usd=1.25))).wait_turn()
+        assert turn is not None
+        record = await turn.wait_ended()
+        assert record.cause is Cause.BUDGET
+        assert len(model.requests) == record.api_calls == 5
+        assert record.usage.total_tokens == 5 * 15 and not record.usage.estimated
+        (warning,) = [row.text for row in session.rows if row.display_kind == "internal_notification"]
+        assert "1 of 1.25 US dollars" in warning
+        assert turn.spent().cost_usd == 1.25
 
 
 async def test_a_turn_without_limits_or_far_from_them_is_not_warned(autojump_clock: trio.abc.Clock) -> None:

@@ -355,7 +355,7 @@ class FakePort:
     def random(self) -> float:
         return 0.5
 
-    def check_limits(self, usage: Usage, iterations: int) -> None:
+    async def check_limits(self, usage: Usage, iterations: int) -> None:
         self.limits_checked.append((usage, iterations))
 
     @property
