@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import sqlite3
 from collections import Counter
 from dataclasses import dataclass, field
@@ -356,7 +357,9 @@ class Ordeal:
 
         The model may ask twice: behind a summary the words of an older prompt stand beside the new ones.
         """
-        runs = Counter(self.effects.read_text().split()) if self.effects.exists() else Counter()
+        text = self.effects.read_text() if self.effects.exists() else ""
+        # A command that is killed may have written its word and not yet the end of its line.
+        runs = Counter(re.findall(r"tool-\d+-\d+-\d+\.", text))
         stored = Stored(self.home / "sessions.db")
         calls = stored.calls()
         stored.close()
