@@ -117,8 +117,6 @@ class Session:
         """A session of a host that may come back: closed by the registry when it was idle and unwatched for a while."""
         self.detached_at: float | None = None
         self.idle_since = trio.current_time()
-        self.side_work: dict[str, SideWork] = {}
-        """Background prompts and delegations that outlive the turn which started them, by id."""
         self._be_nobodys_child()
         self._nursery: trio.Nursery | None = None
         self._not_yet_started: deque[tuple[Callable[..., Any], tuple[Any, ...], str]] = deque()
@@ -126,6 +124,8 @@ class Session:
 
     def _be_nobodys_child(self) -> None:
         """What a child agent's session is given besides (``child_agent.py``), and the children of its own."""
+        self.side_work: dict[str, SideWork] = {}
+        """Background prompts and delegations that outlive the turn which started them, by id."""
         self.children = Children()
         self.family: Family = NoFamily()
         self.is_child = False
