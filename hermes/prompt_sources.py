@@ -36,6 +36,8 @@ from hermes.settings import Settings
 
 MAX_FILE_BYTES = 2_000_000
 MAX_HINT_BYTES = 128_000
+PROBE_EVERY = 60.0
+"""Seconds for which the programs that were found are taken to be there."""
 DESCRIBING_FAMILIES = ("gpt", "codex", "gemini", "gemma", "grok", "qwen", "glm", "deepseek")
 """Models that rather tell what they would do than do it, unless they are told to act."""
 HOSTS: Mapping[str, str] = {"acp": "acp", "api_server": "api", "http": "api"}
@@ -49,6 +51,9 @@ class ProjectFiles:
         self._max_bytes = max_bytes
 
     def read(self, path: str) -> str | None:
+        if not os.path.isfile(path):
+            # Most that are looked for are not there; following links and rules costs ten times as much.
+            return None
         real = Path(os.path.realpath(path))
         if may_read(real, self._policy).verdict != "allow":
             return None
@@ -73,6 +78,7 @@ class PromptSources:
         self._home = home
         self._user_home = user_home
         self._ignore_rules = settings.host.ignore_rules
+        self._environment = ("", float("-inf"))
 
     async def __call__(
         self, session: Session, *, tools: ToolSet, resolved: ResolvedModel, system_extra: str | None
@@ -118,7 +124,7 @@ class PromptSources:
                 settings.agent.tool_use_enforcement, auto=plain_name(facts.model).startswith(DESCRIBING_FAMILIES)
             ),
             code_workspace=_switched(settings.agent.coding_context, auto=root is not None),
-            environment=environment() if settings.agent.environment_probe else "",
+            environment=self._probed() if settings.agent.environment_probe else "",
             context_files=context,
             workspace=f"Git repository: {root}{branch_note(root)}" if root else "",
             skills=tuple((skill.qualified, skill.description) for skill in found),
@@ -126,6 +132,14 @@ class PromptSources:
             user_profile=self._notes(settings, "user"),
         )
         return assemble(complete).tiers
+
+    def _probed(self) -> str:
+        """Programs come and go seldom; looking for them takes a third of the time of a whole prompt."""
+        text, at = self._environment
+        if time.monotonic() - at > PROBE_EVERY:
+            text = environment()
+            self._environment = (text, time.monotonic())
+        return text
 
     def directory_hints(self, cwd: str) -> DirectoryHints | None:
         """Instruction files below the working tree of ``cwd``, beyond those that the prompt holds (TL-11).

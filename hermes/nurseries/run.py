@@ -98,6 +98,8 @@ class RunRequest:
     journaled: bool = False
     keyed: bool = False
     facts: Mapping[str, Any] | None = None
+    told_at_end: bool = False
+    """Nobody learns its id before its answer, so it needs no durable status until then."""
     finisher: Callable[[Run, TurnRecord], Awaitable[None]] | None = None
     """Run once at the end, in the server's time and not the client's: stores what the surface keeps of the turn."""
     feeds: tuple[TurnFeed, ...] = ()
@@ -115,6 +117,7 @@ class Run:
         self.journaled = request.journaled
         self.keyed = request.keyed
         self.facts = dict(request.facts or {})
+        self.told_at_end = request.told_at_end
         self.finisher = request.finisher
         self.session = session
         self.created_at = self.updated_at = clock()

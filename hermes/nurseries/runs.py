@@ -255,7 +255,7 @@ class RunRegistry:
         self._live.pop(run.run_id, None)
 
     async def _follow_to_end(self, run: Run) -> None:
-        await self._store_status(run)
+        await self._store_first_status(run)
         turn = await run.submission.wait_turn()
         if turn is None:
             run.dropped(dropped_reason(run.session))
@@ -270,6 +270,15 @@ class RunRegistry:
             before, flushed = flushed, await self._flush(run, flushed)
             pause = FLUSH_PAUSE if flushed > before else RETRY_PAUSE
         await self._conclude(run, flushed)
+
+    async def _store_first_status(self, run: Run) -> None:
+        """Whoever knows the id finds the run, even after the end of this process."""
+        if run.told_at_end and not run.keyed:
+            return
+        if not run.journaled and run.submission.status == "streaming":
+            # Behind the prompt, whose commit is what the stream waits for.
+            await run.submission.accepted.wait()
+        await self._store_status(run)
 
     async def _conclude(self, run: Run, flushed: int) -> None:
         """The terminal status is durable before anybody can read the terminal event.

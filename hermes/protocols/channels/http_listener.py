@@ -5,8 +5,8 @@ read with a deadline, and then it is served by Hypercorn's ``TCPServer`` or, on 
 client that does not read cannot hold the tree: writes have deadlines, and a cancellation closes every HTTP stream at
 once. Running out of descriptors does not end the loop. One connection's crash is that connection's.
 
-Four internals of Hypercorn are used (``TCPServer``, ``Lifespan``, ``WorkerContext``, ``ConnectionState``); its
-version is pinned, and a contract test pins them.
+Internals of Hypercorn are used (``TCPServer``, its events, ``Lifespan``, ``WorkerContext``, ``ConnectionState``);
+its version is pinned, and a contract test pins them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import trio
 from hypercorn.config import Config
+from hypercorn.events import Event, RawData
 from hypercorn.trio.lifespan import Lifespan
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
@@ -225,6 +226,21 @@ class _ConnectionServer(TCPServer):
     whole of ``keep_alive_timeout``: descriptor, task and all."""
 
     _client_has_gone = False
+    _head = b""
+    """The head of an answer whose body is complete and comes next: both go out in one write."""
+
+    async def protocol_send(self, event: Event) -> None:
+        if isinstance(event, RawData):
+            if not self._head and _announces_its_length(event.data):
+                self._head = event.data
+                return
+            event, self._head = RawData(self._head + event.data), b""
+            if not event.data:
+                return
+        elif self._head:
+            head, self._head = self._head, b""
+            await super().protocol_send(RawData(head))
+        await super().protocol_send(event)
 
     async def _read_data(self) -> None:
         await super()._read_data()
@@ -240,6 +256,11 @@ class _ConnectionServer(TCPServer):
     async def _idle_timeout(self) -> None:
         if not self._client_has_gone:
             await super()._idle_timeout()
+
+
+def _announces_its_length(data: bytes) -> bool:
+    """The head of an answer that is not sent piece by piece. Behind it comes the body, or its empty end."""
+    return data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n") and b"\r\ncontent-length: " in data.lower()
 
 
 def _hypercorn_config(limits: ListenerLimits) -> Config:

@@ -23,6 +23,7 @@ from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.services import Services
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.error_table import HttpError, HttpRefusal
+from hermes.protocols.http.conversations import ConversationOrder
 from hermes.protocols.wire.json_codec import NotJson, decode, encode
 from hermes.records import dataclass
 from hermes.settings import ApiServerSettings, Settings
@@ -67,6 +68,7 @@ class Api:
     loop: LoopWatch = field(default_factory=LoopWatch)
     unstored: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
     """Responses that were not to be stored, by id, for the retry of a request with a key: in memory, the newest."""
+    conversations: ConversationOrder = field(default_factory=ConversationOrder)
 
     @property
     def services(self) -> Services:

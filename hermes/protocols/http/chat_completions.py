@@ -84,6 +84,7 @@ async def create_chat_completion(call: Call) -> Reply:
             principal=call.principal,
             prompt=_prompt(call, request),
             facts=request.model.facts(),
+            told_at_end=not request.stream,
             feeds=(feed,) if request.stream else (),
         )
         key = call.headers.get("idempotency-key", "").strip()

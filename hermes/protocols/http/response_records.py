@@ -5,7 +5,7 @@ Per principal, least recently used first to go. A row that cannot be read is del
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
@@ -85,7 +85,8 @@ async def save_response(api: Api, principal: str, stored: StoredResponse) -> Non
     await _used(api, principal, response_id)
     if stored.conversation is not None:
         name = f"{principal}\0{stored.conversation}"
-        await store.put_record(CONVERSATION, name, {"response_id": response_id}, owner=principal)
+        newest = {"response_id": response_id, "session_id": stored.session_id}
+        await store.put_record(CONVERSATION, name, newest, owner=principal)
 
 
 async def make_room(api: Api, principal: str, most: int = MAX_STORED) -> None:
@@ -111,13 +112,20 @@ async def _forget(api: Api, principal: str, response_id: str, record: Mapping[st
     if record.get("conversation") is not None:
         name = f"{principal}\0{record['conversation']}"
         newest = await store.get_record(CONVERSATION, name)
-        if newest is not None and newest["response_id"] == response_id:
+        if newest is not None and newest.get("response_id") == response_id:
             await store.delete_record(CONVERSATION, name)
 
 
-async def latest_of_conversation(api: Api, principal: str, name: str) -> str | None:
-    record = await api.services.store.get_record(CONVERSATION, f"{principal}\0{name}")
-    return None if record is None else str(record["response_id"])
+async def latest_of_conversation(
+    api: Api, principal: str, name: str, new_session: Callable[[], Awaitable[str]]
+) -> tuple[str | None, str | None]:
+    """Its newest response and its session. A new name is given a session here; all who ask at once get the same."""
+    store, record_id = api.services.store, f"{principal}\0{name}"
+    record = await store.get_record(CONVERSATION, record_id)
+    if record is None:
+        ours = {"session_id": await new_session()}
+        record = await store.claim_record(CONVERSATION, record_id, ours, owner=principal) or ours
+    return record.get("response_id"), record.get("session_id")
 
 
 async def end_abandoned(api: Api) -> None:

@@ -24,6 +24,7 @@ from hermes.protocols.http.chat_completions import (
     status_headers,
 )
 from hermes.protocols.http.content import Conversation, explicit_history, input_conversation
+from hermes.protocols.http.conversations import ConversationTurn
 from hermes.protocols.http.response_output import ResponseOutput
 from hermes.protocols.http.response_records import (
     StoredResponse,
@@ -76,11 +77,12 @@ class ResponseRequest:
 class ResponseJob:
     """One response from its run's start to its stored end: the same object for the stream, the answer and the store."""
 
-    def __init__(self, api: Api, principal: str, request: ResponseRequest) -> None:
+    def __init__(self, api: Api, principal: str, request: ResponseRequest, place: ConversationTurn) -> None:
         self.api = api
         self.principal = principal
         self.request = request
         self.final: dict[str, Any] | None = None
+        self.place = place
         self.feed = TurnFeed(FEED_BYTES)
         self.shown = TurnFeed()
 
@@ -124,7 +126,13 @@ class ResponseJob:
             await self._save(self.base("in_progress"), ())
 
     async def finish(self, run: Run, record: TurnRecord) -> None:
-        """Build the final object and store it, whether a client is there or not."""
+        """Build the final object and store it, whether a client is there or not; then its conversation may go on."""
+        try:
+            await self._finish(run, record)
+        finally:
+            self.place.leave()
+
+    async def _finish(self, run: Run, record: TurnRecord) -> None:
         output = ResponseOutput(self.request.response_id, commentary=self.request.stream, tools=self.request.show_tools)
         for event in await self.feed.next(0):
             output.take(event)
@@ -175,16 +183,26 @@ def _capped(row: Row, limit: int) -> Row:
 
 
 async def create_response(call: Call) -> Reply:
+    api, place, response_id = call.api, ConversationTurn(call.api.conversations), call.api.services.ids("resp")
+    try:
+        return await _create_response(call, place, response_id)
+    finally:
+        if not api.runs.knows(response_id):
+            place.leave()
+
+
+async def _create_response(call: Call, place: ConversationTurn, response_id: str) -> Reply:
     api = call.api
     with api.runs.admit() as admission:
-        request = await _checked(call)
-        job = ResponseJob(api, call.principal, request)
+        request = await _checked(call, place, response_id)
+        job = ResponseJob(api, call.principal, request, place)
         run_request = RunRequest(
             run_id=request.response_id,
             kind="response",
             principal=call.principal,
             prompt=_prompt(request),
             facts=request.model.facts(),
+            told_at_end=not request.stream,
             finisher=job.finish,
             feeds=(job.feed, job.shown),
         )
@@ -233,7 +251,7 @@ def _headers(request: ResponseRequest, runs: str) -> dict[str, str]:
     return headers
 
 
-async def _checked(call: Call) -> ResponseRequest:
+async def _checked(call: Call, place: ConversationTurn, response_id: str) -> ResponseRequest:
     api = call.api
     now = api.services.clock()
     body = call.json_object()
@@ -247,22 +265,27 @@ async def _checked(call: Call) -> ResponseRequest:
     if previous is not None and conversation is not None:
         message = "conversation and previous_response_id cannot be used together"
         raise HttpRefusal("conflicting_parameters", message, param="conversation")
+
+    async def other_session() -> str:
+        return await session_of_key(api, call.principal, session_key) or api.services.ids("session")
+
+    session_id = None
     if previous is None and conversation is not None:
-        previous = await latest_of_conversation(api, call.principal, conversation)
+        await place.wait_first(f"{call.principal}\0{conversation}")
+        previous, session_id = await latest_of_conversation(api, call.principal, conversation, other_session)
     chained = await load_response(api, call.principal, str(previous)) if previous is not None else None
     history = explicit_history(body.get("conversation_history"), now)
     if history is None:
         history = (*(chained.rows if chained is not None else ()), *said.history)
     if body.get("truncation") == "auto":
         history = history[-TRUNCATED_MESSAGES:]
-    session_id = chained.session_id if chained is not None else None
-    session_id = session_id or await session_of_key(api, call.principal, session_key) or api.services.ids("session")
+    session_id = (chained.session_id if chained is not None else session_id) or await other_session()
     session = await open_session(api, session_id, call.principal)
     own = instructions if instructions is not None else (chained.instructions if chained is not None else None)
     system = "\n".join(text for text in (own, said.system) if text) or None
     return ResponseRequest(
         body=body,
-        response_id=api.services.ids("resp"),
+        response_id=response_id,
         said=said,
         history=history,
         instructions=system,

@@ -100,7 +100,8 @@ async def chat(call: Call) -> Reply:
     with call.api.runs.admit() as admission:
         body = await _checked(call, streams=False)
         run_id = call.api.services.ids("run")
-        request = RunRequest(run_id, "session_chat", call.principal, body.prompt, facts=body.model.facts())
+        facts = body.model.facts()
+        request = RunRequest(run_id, "session_chat", call.principal, body.prompt, facts=facts, told_at_end=True)
         owned = cancels_on_disconnect(call, default=True)
         run = await start_run(call, admission, key, request, owned=owned)
         await remember_session_key(call.api, call.principal, body.session_key, key)

@@ -87,7 +87,8 @@ def check_session_id(value: Any, code: str = "invalid_session_id") -> str:
 
 
 async def open_session(api: Api, key: str, principal: str) -> Session:
-    """The live session of this id; loaded, or made and stored if there is none. Another principal's is not there."""
+    """The live session of this id; loaded, or made if there is none: then its first prompt stores it. Another
+    principal's is not there."""
     registry = api.tree.registry
     try:
         session = await registry.resume(key)
@@ -96,8 +97,6 @@ async def open_session(api: Api, key: str, principal: str) -> Session:
         session = registry.by_key(key) or registry.create(
             source=SOURCE, cwd=api.options.cwd, key=key, principal=principal
         )
-        session.parks = True
-        await session.ensure_stored()
     check_owner(session.stored.principal, principal)
     session.parks = True
     session.system_message = session.system_message or session.stored.model_config.get(SYSTEM_MESSAGE)
@@ -123,11 +122,16 @@ def session_key_id(principal: str, key: str) -> str:
 
 
 async def session_of_key(api: Api, principal: str, key: str | None) -> str | None:
-    """The last session of a named conversation (``X-Hermes-Session-Key``)."""
+    """The last session of a named conversation (``X-Hermes-Session-Key``). A name that is new is given one here: of two
+    first requests at once both find the same."""
     if key is None:
         return None
-    record = await api.services.store.get_record(SESSION_KEY_RECORD, session_key_id(principal, key))
-    return None if record is None else str(record["session_id"])
+    store, record_id = api.services.store, session_key_id(principal, key)
+    record = await store.get_record(SESSION_KEY_RECORD, record_id)
+    if record is None:
+        ours = {"session_id": api.services.ids("session")}
+        record = await store.claim_record(SESSION_KEY_RECORD, record_id, ours, owner=principal) or ours
+    return str(record["session_id"])
 
 
 async def remember_session_key(api: Api, principal: str, key: str | None, session_id: str) -> None:

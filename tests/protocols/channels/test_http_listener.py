@@ -15,7 +15,7 @@ from quart import request
 from quart_trio import QuartTrio
 
 from hermes.protocols.channels.http_listener import HttpListener, ListenerLimits, listening_port, open_listeners
-from hermes.protocols.channels.peek_stream import RequestHead, parse_head
+from hermes.protocols.channels.peek_stream import PeekStream, RequestHead, parse_head
 from hermes.protocols.http.body_guard import BodyGuard, Refusal
 from tests.support.listening import listening, read_answer, small_app
 
@@ -26,6 +26,39 @@ async def test_requests_are_answered_on_a_kept_alive_connection() -> None:
         assert (await server.get(stream, "/one")).endswith(b"/one")
         assert (await server.get(stream, "/two")).endswith(b"/two")
         assert server.listener.connections == 1
+
+
+async def test_a_whole_answer_is_one_write_and_the_head_of_a_stream_does_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[bytes] = []
+    send_all = PeekStream.send_all
+
+    async def noting(self: PeekStream, data: bytes | bytearray | memoryview) -> None:
+        written.append(bytes(data))
+        await send_all(self, data)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        whole = scope["path"] != "/stream"
+        headers = [(b"content-length", b"5")] if whole else []
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if not whole:
+            await trio.sleep_forever()
+        body = b"" if scope["method"] == "HEAD" else b"hello"
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    monkeypatch.setattr(PeekStream, "send_all", noting)
+    async with listening(app) as server:
+        stream = await server.connect()
+        assert (await server.get(stream, "/whole")).endswith(b"\r\n\r\nhello")
+        assert len(written) == 1
+        await stream.send_all(b"HEAD /whole HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await stream.receive_some()).endswith(b"\r\n\r\n")
+        await stream.send_all(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        with trio.fail_after(10):
+            assert b" 200 " in await stream.receive_some()
 
 
 async def test_a_cancelled_listener_is_gone_with_a_stalled_reader_an_idle_stream_and_a_silent_connection() -> None:
@@ -196,7 +229,7 @@ def test_the_internals_of_hypercorn_that_we_use_are_as_we_know_them() -> None:
     assert list(inspect.signature(WorkerContext).parameters) == ["max_requests"]
     assert inspect.iscoroutinefunction(WorkerContext(None).terminated.set)
     assert ConnectionState({"a": 1})["a"] == 1
-    for private in ("_read_data", "_idle_timeout"):
+    for private in ("_read_data", "_idle_timeout", "protocol_send"):
         assert inspect.iscoroutinefunction(getattr(TCPServer, private))
 
 
