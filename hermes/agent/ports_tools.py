@@ -159,6 +159,8 @@ class ToolContext(Protocol):
     depth: int
     processes: BackgroundProcesses
     store: TranscriptStore
+    answer: ClientAnswer | None
+    """The outcome of the newest question, also where the call was cancelled while it waited."""
 
     def emit(self, event: SessionEvent) -> None: ...
 

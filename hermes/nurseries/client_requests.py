@@ -196,12 +196,18 @@ class OpenRequests:
         raise ClientRequestNotFound
 
     async def ask(
-        self, question: Question, *, scope: ReasonScope, turn_id: str | None, asks_here: bool = False
+        self,
+        question: Question,
+        *,
+        scope: ReasonScope,
+        turn_id: str | None,
+        asks_here: bool = False,
+        on_end: Callable[[ClientAnswer], None] | None = None,
     ) -> ClientAnswer:
         """Open the question and wait for its one outcome.
 
         ``scope`` is the node that asks: its cancellation withdraws the question with the right word. Returns
-        ``NoClient`` at once where nobody can answer.
+        ``NoClient`` at once where nobody can answer. ``on_end`` hears the outcome of a wait that was cancelled too.
         """
         if not self.reachable(question.method, asks_here=asks_here) or len(self._open) >= MAX_OPEN:
             await trio.lowlevel.checkpoint()
@@ -224,7 +230,9 @@ class OpenRequests:
         finally:
             # Reached with the question still open only when the wait was cancelled.
             request.settle(Withdrawn(withdrawal_word(node), partial=dict(request.locks) or None))
-        answer = request.settlement.value
+            answer = request.settlement.value
+            if on_end is not None and answer is not None:
+                on_end(answer)
         assert answer is not None
         return answer
 

@@ -48,6 +48,7 @@ class CallContext:
         self.depth = session.depth
         self.processes: BackgroundProcesses = session.processes.for_turn(turn.turn_id)
         self.store: TranscriptStore = session.services.store
+        self.answer: ClientAnswer | None = None
         self._turn = turn
         self._name = name
         self._node = node
@@ -73,8 +74,15 @@ class CallContext:
         with self._batch.human_time():
             async with self._batch.asking:
                 return await self._turn.session.requests.ask(
-                    question, scope=self._node, turn_id=self.turn_id, asks_here=self._turn.prompt.asks_here
+                    question,
+                    scope=self._node,
+                    turn_id=self.turn_id,
+                    asks_here=self._turn.prompt.asks_here,
+                    on_end=self._question_ended,
                 )
+
+    def _question_ended(self, answer: ClientAnswer) -> None:
+        self.answer = answer
 
     async def run_process(self, request: ProcessRequest, on_output: Callable[[bytes], None]) -> ProcessOutcome:
         return await self._turn.session.processes.run_foreground(

@@ -109,6 +109,7 @@ class FakeToolContext:
         self.previews: list[str] = []
         self.asked: list[Question] = []
         self.answers: list[ClientAnswer] = []
+        self.answer: ClientAnswer | None = None
         self.before_answer: Callable[[], Any] | None = None
         self.verdicts: list[str] = []
         self.client_tools: dict[str, Callable[[Mapping[str, Any]], Any]] = {}

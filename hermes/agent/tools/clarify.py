@@ -71,9 +71,10 @@ class Clarify(BuiltinTool):
         return result(body, summary=outcome)
 
     def cancelled(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
-        """The turn was stopped while the question was open."""
+        """The turn was stopped while the question was open; what was locked until then counts."""
         questions = _questions(arguments)
-        responses = [_response(question, {}, f"q{index}") for index, question in enumerate(questions)]
+        given = _locked(ctx.answer.partial) if isinstance(ctx.answer, Withdrawn) else {}
+        responses = [_response(question, given, f"q{index}") for index, question in enumerate(questions)]
         return result({"responses": responses, "outcome": "cancelled"})
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
 from hermes.agent.ports import ToolContext
+from hermes.agent.tools.clarify import Clarify
 from hermes.messages import Question
 from tests.support.core import PlainTool, call, make_services, running_tree, say
 from tests.support.gateway_host import GatewayHost, Refusal, connected
+from tests.support.tool_context import make_services as tool_services
 
 BATCH = {
     "questions": [
@@ -284,3 +287,19 @@ async def test_an_interrupted_approval_is_announced_to_everybody(autojump_clock:
             "cancelled_count": 1,
             "request_ids": [question["params"]["request_id"]],
         }
+
+
+async def test_answers_that_were_locked_survive_an_interrupt(autojump_clock: Any) -> None:
+    asked: dict[str, Any] = {"questions": [{"question": "Which?", "choices": ["red", "blue"]}, {"question": "Name?"}]}
+    services, _ = make_services(say(calls=[call("clarify", **asked)]), tools=[Clarify(tool_services(Path(".")))])
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = await _asked(host)
+        question = await host.question("clarify")
+        await host.call("clarify.lock", request_id=question["id"], question_id="q0", answer="red (Recommended)")
+        await host.call("session.interrupt", session_id=session_id)
+        ended = (await host.event("tool.complete"))["payload"]["result"]
+        assert ended["outcome"] == "cancelled"
+        assert [(one["status"], one["user_response"]) for one in ended["responses"]] == [
+            ("answered", "red"),
+            ("unanswered", None),
+        ]
