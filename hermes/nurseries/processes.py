@@ -291,6 +291,9 @@ class ProcessSupervisor:
             else:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + grace + 2 * HARD_LIMIT):
                     clearance = await self._end_while_reading(entry, members, grace, pump)
+                # A machine that stood still may have used up the time before anything was killed.
+                if left := self._roster.members(entry):
+                    clearance = await self._kill_late(entry, left)
             self._roster.reap()
             self._retry_lost()
             if clearance.survivors:
@@ -360,6 +363,13 @@ class ProcessSupervisor:
                 await trio.sleep(_FIRST_LOOK)
                 members = self._roster.members(entry)
         return Clearance(len(seen), forced, tuple(sorted(members)))
+
+    async def _kill_late(self, entry: Entry, members: dict[int, ProcessStat]) -> Clearance:
+        """The signal comes before the first wait: however late it is, it is sent."""
+        _signal(entry, members, signal.SIGKILL)
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * HARD_LIMIT):
+            return await self._end_members(entry, members, 0.0)
+        return Clearance(len(members), True, tuple(sorted(self._roster.members(entry))))
 
     def _retry_lost(self) -> None:
         for entry in list(self._lost):

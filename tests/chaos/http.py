@@ -27,6 +27,10 @@ OVER = ("completed", "failed", "cancelled", "interrupted")
 BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, httpx2.HTTPError)
 
 
+class Forgotten(Exception):
+    """The run is older than its retention."""
+
+
 class Caller:
     def __init__(self, one: Stage, name: str, dice: random.Random, life: Life, client: httpx2.AsyncClient) -> None:
         self.one, self.name, self.dice, self.life, self.client = one, name, dice, life, client
@@ -73,6 +77,8 @@ async def caller(one: Stage, name: str, dice: random.Random) -> None:
                     act = dice.choices(list(ACTS), [weight for weight, _ in ACTS.values()])[0]
                     await ACTS[act][1](me)
                     await trio.sleep(dice.choice([0, 0.02, 0.2]))
+            except Forgotten:
+                one.trace.counts["run forgotten"] += 1
             except BROKEN as error:
                 if life.alive:
                     raise Violation("connection", f"{name}: {life.name} broke it off: {error!r}") from error
@@ -241,6 +247,9 @@ async def read_run(me: Caller, run_id: str, seen: list[dict[str, Any]], count: i
     after = {"Last-Event-ID": str(seen[-1]["seq"])} if seen else {}
     with trio.move_on_after(seconds):
         async with me.stream("GET", f"/v1/runs/{run_id}/events", None, **after) as answer:
+            if answer.status == 404 and me.one.trace.counts["clock jump"]:
+                # Two days have passed for the server: what has ended is forgotten, and so is this.
+                raise Forgotten
             if answer.status != 200:
                 raise Violation("I7", f"{me.name}: events of {run_id}: {answer.status} {await rest_of(answer)}")
             for _ in range(count):
@@ -262,7 +271,10 @@ async def check_run(me: Caller, run_id: str, seen: list[dict[str, Any]], key: st
     ends = [event["event"] for event in seen if event["event"] in ENDS]
     if len(ends) != 1 or seen[-1]["event"] not in ENDS:
         raise Violation("I1", f"{me.name}: {run_id} ended with {[one['event'] for one in seen[-6:]]}", key)
-    status = (await me.ask("GET", f"/v1/runs/{run_id}", None, key)).json()
+    answer = await me.ask("GET", f"/v1/runs/{run_id}", None, key)
+    if answer.status_code == 404 and me.one.trace.counts["clock jump"]:
+        raise Forgotten
+    status = answer.json()
     if f"run.{status['status']}" != ends[0]:
         raise Violation("I1", f"{me.name}: {run_id} said {ends[0]}, its status is {status['status']}", key)
     me.one.trace.note(me.name, ends[0], key)

@@ -121,13 +121,10 @@ async def stopped(one: Stage, dice: random.Random) -> None:
 
 async def clock(one: Stage, dice: random.Random) -> None:
     """The wall clock jumps, for all processes at once, as an administrator or a wake-up from sleep makes it."""
-    if one.lives.has_clock:
-        jump = dice.choice(["+0", "+25", "-25", "+3600", "-3600", "+172800", "-172800"])
-        one.trace.note("injuries", "clock jump", detail=f"{jump} s")
-        # In one step, so that nobody reads half a number.
-        fresh = one.lives.clock_file.with_suffix(".new")
-        fresh.write_text(f"{jump}\n")
-        os.replace(fresh, one.lives.clock_file)
+    if one.lives.clock is not None:
+        jump = dice.choice([0, 25, -25, 3600, -3600, 172_800, -172_800])
+        one.trace.note("injuries", "clock jump", detail=f"{jump:+} s")
+        one.lives.clock.set(jump)
 
 
 async def dead_tool(one: Stage, dice: random.Random) -> None:

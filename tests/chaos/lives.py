@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from tests.chaos.trace import Trace, Violation
+from tests.chaos.wall_clock import WallClock
 from tests.support.server_process import (
     COMMAND,
     HttpServer,
@@ -25,7 +26,6 @@ from tests.support.server_process import (
 Frame = dict[str, Any]
 KINDS = ("serve", "gateway", "acp")
 START, END = 60.0, 30.0
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 CRASH = re.compile(r"Traceback \(most recent call last\)|\(log id [0-9a-f]{8}\)")
 
 
@@ -89,16 +89,12 @@ class Lives:
     def __init__(self, home: Path, environ: dict[str, str], trace: Trace, nursery: trio.Nursery) -> None:
         self.home = home
         self.current: dict[str, Life] = {}
-        self.clock_file = home.parent / "clock"
+        self.clock = WallClock.built(home.parent)
         self._environ = environ
         self._trace = trace
         self._nursery = nursery
         self._all: list[Life] = []
         self._starting = trio.Lock()
-
-    @property
-    def has_clock(self) -> bool:
-        return FAKETIME.exists()
 
     async def ensure(self, kind: str) -> Life:
         async with self._starting:
@@ -111,11 +107,8 @@ class Lives:
             port = free_port()
             arguments += ["--port", str(port)]
         environ = clean_environment(self.home) | self._environ
-        if self.has_clock:
-            self.clock_file.touch()
-            environ |= {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self.clock_file)}
-            # Two spellings of two releases: the monotonic clock never jumps.
-            environ |= {"FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
+        if self.clock is not None:
+            environ |= self.clock.environ
         pipe = subprocess.PIPE
         process = await trio.lowlevel.open_process(
             [str(COMMAND), *arguments], stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.home, env=environ,

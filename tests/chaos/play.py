@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +45,7 @@ class Stage:
     gone: set[str] = field(default_factory=set)
     store_hurt: bool = False
     """The store was disturbed in this round: a refusal for its sake is right."""
+    last_to_rest: str = ""
     quiet: trio.Event = field(default_factory=trio.Event)
     """Set when clients shall come to an end of what they do."""
 
@@ -56,6 +57,15 @@ class Stage:
     def dice_for(self, name: str) -> random.Random:
         """Of its own for each actor, so that one does the same whatever the others do."""
         return random.Random(f"{self.dice.random()} {name}")
+
+
+Act = Callable[[Stage, str, random.Random], Awaitable[None]]
+CAST: tuple[tuple[Act, str], ...] = (
+    *((gateway.sockets, f"ws{number}") for number in range(6)),
+    (gateway.stdio, "stdio"),
+    (acp.editor, "editor"),
+    *((http.caller, f"http{number}") for number in range(4)),
+)
 
 
 @asynccontextmanager
@@ -76,6 +86,11 @@ async def stage(home: Path, seed: int, without: frozenset[str]) -> AsyncIterator
             yield Stage(home, dice, trace, ledger, lives, provider, without)
 
 
+async def _part(one: Stage, act: Act, name: str, dice: random.Random) -> None:
+    await act(one, name, dice)
+    one.last_to_rest = name
+
+
 async def play_round(one: Stage, seconds: float) -> None:
     """Trouble for so long, then rest, then the checks."""
     one.quiet, one.store_hurt = trio.Event(), False
@@ -83,12 +98,8 @@ async def play_round(one: Stage, seconds: float) -> None:
     for kind in KINDS:
         await one.lives.ensure(kind)
     async with trio.open_nursery() as nursery:
-        for number in range(6):
-            nursery.start_soon(gateway.sockets, one, f"ws{number}", one.dice_for(f"ws{number}"))
-        nursery.start_soon(gateway.stdio, one, "stdio", one.dice_for("stdio"))
-        nursery.start_soon(acp.editor, one, "editor", one.dice_for("editor"))
-        for number in range(4):
-            nursery.start_soon(http.caller, one, f"http{number}", one.dice_for(f"http{number}"))
+        for act, name in CAST:
+            nursery.start_soon(_part, one, act, name, one.dice_for(name))
         async with trio.open_nursery() as harm:
             harm.start_soon(injuries.all_of_them, one, one.dice_for("injuries"))
             await trio.sleep(seconds)
@@ -100,7 +111,8 @@ async def play_round(one: Stage, seconds: float) -> None:
     times = trouble - began, rest - trouble, trio.current_time() - rest
     one.trace.tell("play", "trouble, coming to rest, looking: {:.1f} s, {:.1f} s, {:.1f} s".format(*times))
     if one.verbose:
-        print("  trouble {:.1f} s, coming to rest {:.1f} s, looking {:.1f} s".format(*times), flush=True)
+        words = "  trouble {:.1f} s, coming to rest {:.1f} s, looking {:.1f} s".format(*times)
+        print(f"{words}; last to rest: {one.last_to_rest}", flush=True)
 
 
 async def play(

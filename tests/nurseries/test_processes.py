@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from hermes.errors import HermesError, Overloaded
+from hermes.nurseries import processes
 from hermes.nurseries.process_spec import ProcessEnd, ProcessSpec, SpawnFailed
 from hermes.nurseries.process_tree import owner_tag
 from hermes.nurseries.processes import ProcessSupervisor
@@ -400,3 +401,16 @@ async def test_a_shell_that_is_stopped_as_it_starts_its_first_program_does_not_u
 def is_stopped(pid: int) -> bool:
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] == "T"
+
+
+async def test_a_machine_that_stood_still_for_the_whole_time_of_the_stop_kills_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time for asking and for killing is over before either was done."""
+    monkeypatch.setattr(processes, "HARD_LIMIT", -1.0)
+    supervisor = ProcessSupervisor(owner_tag("stood still"), kill_grace=0)
+    mark = MARKS.next()
+    await supervisor.run(shell(f"trap '' TERM; sleep {mark}", timeout=0.2), Output())
+    with trio.fail_after(10):
+        while running_with(mark):
+            await trio.sleep(0.01)
