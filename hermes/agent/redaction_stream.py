@@ -83,9 +83,17 @@ class RedactedStream:
 
     def _give(self, text: str) -> str:
         """Whole words, redacted with what stands before them on their line."""
-        if "\x1b" not in text and "\x1b" not in self._shown:
+        if not text or not self._hides_in_colours(text):
             return self._give_plain(text) if text else ""
         return "".join(self._give_coloured(line) for line in text.splitlines(keepends=True))
+
+    def _hides_in_colours(self, text: str) -> bool:
+        """Whether there is a secret that only shows without the sequences for a terminal."""
+        whole = self._shown + text
+        if "\x1b" not in whole:
+            return False
+        plain = _ANSI.sub("", whole)
+        return self._redact(plain) != plain
 
     def _give_plain(self, text: str) -> str:
         whole = self._redact(self._shown + text)
