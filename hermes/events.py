@@ -338,6 +338,14 @@ class HistoryCompressed:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryLoading:
+    """A client reads the transcript apart from the snapshot. ``status``: loading, complete or failed."""
+
+    status: str
+    message_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """``kind`` with ``key`` None is a one-time notice; with a key it can be replaced or cleared (text None)."""
 
@@ -399,6 +407,7 @@ SessionEvent = (
     | SessionTitled
     | HistoryRewound
     | HistoryCompressed
+    | HistoryLoading
     | Notice
     | CommandsChanged
     | SessionFailed

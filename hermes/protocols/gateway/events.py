@@ -94,6 +94,7 @@ SideEvent = (
     | ev.BackgroundEnded
     | ev.SessionInfoChanged
     | ev.SessionTitled
+    | ev.HistoryLoading
     | ev.Notice
     | ev.ToolProgress
     | ev.SteerAccepted
@@ -123,6 +124,9 @@ def _translate_side_event(event: SideEvent) -> WireEvent | None:
             return WireEvent("session.info", live_info(info))
         case ev.SessionTitled(session_key=key, title=title):
             return WireEvent("session.title", {"session_id": key, "title": title})
+        case ev.HistoryLoading(status=status, message_count=count):
+            known = {} if count is None else {"message_count": count}
+            return WireEvent("session.resume_progress", {"phase": "history", "status": status, **known})
         case ev.Notice():
             return notification(event)
         case ev.ToolProgress(call_id=call_id, name=name, preview=preview):

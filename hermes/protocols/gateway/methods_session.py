@@ -8,6 +8,7 @@ from typing import Any, Final
 from hermes.agent.ports import StoredSession
 from hermes.agent.stored_views import clean_title
 from hermes.errors import EmptyText, InvalidValue, MissingSessionId, StoredSessionNotFound, TitleTaken
+from hermes.events import HistoryLoading
 from hermes.messages import Row
 from hermes.nurseries.command_views import status_text
 from hermes.nurseries.session import Session
@@ -17,7 +18,6 @@ from hermes.nurseries.session_ready import start_getting_ready
 from hermes.patterns import lazy_pattern
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.client import GatewayClient
-from hermes.protocols.gateway.events import WireEvent, event_frame
 from hermes.protocols.gateway.shapes import live_info, messages_wire, snapshot, usage_wire
 from hermes.protocols.rpc.method_table import Answer, Awaiting, MethodTable
 
@@ -166,7 +166,7 @@ def resume(client: GatewayClient, params: s.SessionResumeParams) -> Awaiting[Any
         after: list[Callable[[], None]] = [lambda: client.questions.repeat_legacy(session)]
         if params.defer_history:
             result.update(hydrating=True, status="resuming")
-            after.append(lambda: _tell_progress(client, session))
+            after.append(lambda: _tell_progress(session))
         if is_new and not params.lazy:
             after.append(lambda: start_getting_ready(session))
         return Answer(result, after=lambda: _all(after))
@@ -213,12 +213,9 @@ def _live_by_title(client: GatewayClient, title: str) -> Session | None:
     )
 
 
-def _tell_progress(client: GatewayClient, session: Session) -> None:
-    for payload in (
-        {"phase": "history", "status": "loading"},
-        {"phase": "history", "status": "complete", "message_count": len(session.rows)},
-    ):
-        client.send_event(event_frame(WireEvent("session.resume_progress", payload), session.runtime_id))
+def _tell_progress(session: Session) -> None:
+    session.emit(HistoryLoading("loading"))
+    session.emit(HistoryLoading("complete", len(session.rows)))
 
 
 # --- what a session is -----------------------------------------------------------------------------------------------

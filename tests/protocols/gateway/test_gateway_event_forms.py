@@ -97,8 +97,9 @@ async def test_a_deferred_history_is_announced_and_can_be_fetched(autojump_clock
         await host.call("session.close", session_id=session_id)
         back = await host.call("session.resume", session_id=key, defer_history=True)
         assert (back["messages"], back["hydrating"], back["status"]) == ([], True, "resuming")
-        states = [(await host.event("session.resume_progress"))["payload"]["status"] for _ in range(2)]
-        assert states == ["loading", "complete"]
+        told = [await host.event("session.resume_progress") for _ in range(2)]
+        assert [one["payload"]["status"] for one in told] == ["loading", "complete"]
+        assert told[1]["seq"] == told[0]["seq"] + 1 and told[1]["payload"]["message_count"] == 2
         assert (await host.call("session.history", session_id=back["session_id"]))["count"] == 2
 
 
