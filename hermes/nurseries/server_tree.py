@@ -22,6 +22,7 @@ from hermes.nurseries.artifacts import Artifacts
 from hermes.nurseries.browser_broker import BrowserBroker
 from hermes.nurseries.browser_capabilities import may_act
 from hermes.nurseries.containment import contained, running_beside
+from hermes.nurseries.heap import keep_heap_small
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
 from hermes.nurseries.session_registry import SessionRegistry
@@ -86,7 +87,9 @@ class ServerTree:
             with self.scope:
                 async with trio.open_nursery() as nursery:
                     if signals:
+                        # With the signals the whole process is ours.
                         await nursery.start(self._watch_signals)
+                        nursery.start_soon(keep_heap_small, name="heap")
                     await nursery.start(self.registry.run)
                     nursery.start_soon(self.services.supervisor.keep_journal, name="process journal")
                     if self.mcp is not None:

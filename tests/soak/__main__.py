@@ -25,8 +25,9 @@ def main() -> int:
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     counts = Counts(given.turns, given.connections, given.tools)
     print(f"seed {seed}, {counts}", flush=True)
+    run = partial(soak, tell=partial(print, flush=True))
     with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as folder:
-        result = trio.run(soak, Path(folder) / "home", counts, seed, partial(print, flush=True))
+        result = trio.run(run, Path(folder) / "home", counts, seed)
     print(f"{result.seconds:.0f} s\nat first  {result.first}\nafterwards {result.last}")
     beyond = result.last.beyond(result.first)
     print(f"LEFT BEHIND: {'; '.join(beyond)}" if beyond else "nothing is left behind")

@@ -32,7 +32,7 @@ class Holding:
         told = ", ".join(f"{value} {name}" for name, value in counts.items())
         return f"{told}, {self.resident / 2**20:.1f} MiB"
 
-    def beyond(self, first: Holding) -> list[str]:
+    def beyond(self, first: Holding, *, memory: bool = True) -> list[str]:
         """What is more than it was."""
         now, then = asdict(self), asdict(first)
         found = [
@@ -40,7 +40,7 @@ class Holding:
             for name, more in SPARE.items()
             if now[name] > then[name] + more
         ]
-        if self.resident > first.resident * (1 + MEMORY):
+        if memory and self.resident > first.resident * (1 + MEMORY):
             found.append(f"{self.resident / 2**20:.1f} MiB, {first.resident / 2**20:.1f} at first")
         return found
 
@@ -61,11 +61,11 @@ async def look(server: HttpServer) -> Holding:
     )
 
 
-async def settled(server: HttpServer, first: Holding, *, within: float = 30) -> Holding:
-    """What it holds when it has come back to ``first``, or when it does not within some seconds."""
+async def settled(server: HttpServer, first: Holding, *, memory: bool, within: float = 90) -> Holding:
+    """What it holds when it has come back to ``first``, or when it does not. Freed memory goes back once a minute."""
     now = await look(server)
     with trio.move_on_after(within):
-        while now.beyond(first):
+        while now.beyond(first, memory=memory):
             await trio.sleep(0.5)
             now = await look(server)
     return now

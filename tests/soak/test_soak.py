@@ -1,4 +1,4 @@
-"""A server that has done much holds what it held before. ``PROOF=1`` runs the full counts."""
+"""A server that has done much holds what it held before. ``PROOF=1`` runs the full counts, and looks at the memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ pytestmark = [
     # The client library leaves its socket to the collector when a connection is reset.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-COUNTS = Counts() if os.environ.get("PROOF") else Counts(turns=600, connections=120, tools=30)
+PROOF = bool(os.environ.get("PROOF"))
+COUNTS = Counts() if PROOF else Counts(turns=600, connections=120, tools=30)
 SEED = 20_27
 
 
 async def test_turns_connections_and_cancelled_tools_leave_nothing_behind(tmp_path: Path) -> None:
     with trio.fail_after(60 + COUNTS.turns / 2):
-        result = await soak(tmp_path / "home", COUNTS, SEED)
-    assert result.last.beyond(result.first) == []
+        result = await soak(tmp_path / "home", COUNTS, SEED, memory=PROOF)
+    assert result.last.beyond(result.first, memory=PROOF) == []

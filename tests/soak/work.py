@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from hermes.nurseries.heap import EVERY
 from hermes.testing import FakeProvider, Reply, Script
 from tests.protocols.http.test_http_disconnect import reset
 from tests.soak.measure import Holding, look, settled
@@ -58,8 +59,12 @@ def script() -> Script:
     return Script(replies=replies, when_used_up="echo", strict=True)
 
 
-async def soak(home: Path, counts: Counts, seed: int, tell: Callable[[str], None] = lambda text: None) -> Result:
-    """A tenth of the work, to fill what a server rightly keeps, then all of it: the difference is what leaks."""
+async def soak(
+    home: Path, counts: Counts, seed: int, *, memory: bool = True, tell: Callable[[str], None] = lambda text: None
+) -> Result:
+    """A tenth of the work, to fill what a server rightly keeps, then all of it: the difference is what leaks.
+
+    ``memory``: of it, too, which takes the time until freed memory is given back."""
     home.mkdir(mode=0o700, parents=True)
     (home / "config.yaml").write_text(json.dumps(KEPT))
     async with FakeProvider(script()) as provider:
@@ -67,7 +72,8 @@ async def soak(home: Path, counts: Counts, seed: int, tell: Callable[[str], None
         async with http_server(home, environ=environ) as server:
             dice = random.Random(seed)
             await _work(server, provider, counts.share(0.1), dice)
-            await trio.sleep(1)
+            # Both looks are behind a moment in which it gives freed memory back.
+            await trio.sleep(EVERY + 5 if memory else 1)
             first = await look(server)
             tell(f"at first: {first}")
             began = trio.current_time()
@@ -75,7 +81,7 @@ async def soak(home: Path, counts: Counts, seed: int, tell: Callable[[str], None
                 await _work(server, provider, counts.share(0.1), dice)
                 tell(f"after {tenth + 1}/10: {await look(server)}")
             seconds = trio.current_time() - began
-            last = await settled(server, first)
+            last = await settled(server, first, memory=memory)
             assert "Traceback" not in server.stderr, server.stderr[-4000:]
             return Result(counts, seed, seconds, first, last)
 
