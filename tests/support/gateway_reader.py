@@ -15,8 +15,6 @@ import trio_websocket
 from tests.support.server_process import HttpServer
 
 LARGE = 64 * 1024 * 1024
-LEAVING = 2.0
-"""How long a client waits for the goodbye of the other side; the library's minute is more than a test has."""
 
 
 class Reader:
@@ -42,9 +40,7 @@ class Reader:
         url = f"ws://127.0.0.1:{self.server.port}/api/ws?token={self.server.key}"
         stream: trio.abc.Stream | None = None
         try:
-            async with trio_websocket.open_websocket_url(
-                url, max_message_size=LARGE, disconnect_timeout=LEAVING
-            ) as socket:
+            async with trio_websocket.open_websocket_url(url, max_message_size=LARGE) as socket:
                 stream = socket._stream
                 ready = json.loads(await socket.get_message())
                 self.epoch = ready["params"]["payload"]["replay_epoch"]
