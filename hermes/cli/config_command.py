@@ -53,14 +53,19 @@ def show(home: Path, everything: bool, as_json: bool) -> None:
 @click.argument("key")
 @click.pass_obj
 def get(home: Path, key: str) -> None:
-    """Print one setting as JSON."""
+    """Print one setting as JSON, or all of an area as an object."""
     values = {name: value for name, value, _ in effective_settings(_loaded(home))}
+    inside = {name: value for name, value in values.items() if name.startswith(f"{key}.")}
+    if inside:
+        click.echo(json.dumps(inside, ensure_ascii=False, indent=2))
+        return
     if key not in values:
         raise InvalidValue(f"unknown setting: {key}")
     click.echo(json.dumps(values[key], ensure_ascii=False))
 
 
-@command.command("set")
+# A value may begin with a dash: "-1".
+@command.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("key")
 @click.argument("value")
 @click.pass_obj

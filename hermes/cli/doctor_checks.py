@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -96,6 +97,10 @@ def _is_there(name: str) -> bool:
 
 def home_directory(home: Path, *, fix: bool) -> Iterator[Finding]:
     if not home.exists():
+        above = next(folder for folder in home.absolute().parents if folder.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK) or not _can_hold_folders(above):
+            yield _wrong("home", f"{home} cannot be made in {above}", "name another place with HERMES_HOME")
+            return
         yield _warning("home", f"{home} does not exist yet", "the first start makes it; `hermes setup` as well")
         return
     if not home.is_dir():
@@ -109,6 +114,15 @@ def home_directory(home: Path, *, fix: bool) -> Iterator[Finding]:
         yield _mode("home", home, mode, 0o700, fix=fix)
     else:
         yield _ok("home", str(home))
+
+
+def _can_hold_folders(folder: Path) -> bool:
+    """Some file systems (``/proc``) say that they can be written and cannot: tried with a folder that goes at once."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def file_modes(home: Path, *, fix: bool) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import trio_websocket
@@ -69,8 +70,21 @@ class GatewayConnection:
 async def connected(url: str) -> AsyncIterator[GatewayConnection]:
     """Connect, or say in words why not."""
     shown = url.partition("?")[0]
+    if not _is_websocket(url):
+        raise click.ClickException(
+            f"{shown!r} is no address of a gateway; one looks like ws://host:port/api/ws?token=…"
+        )
     try:
         async with trio_websocket.open_websocket_url(url, max_message_size=MAX_FRAME) as socket:
             yield GatewayConnection(socket)
     except (OSError, trio_websocket.HandshakeError) as error:
-        raise click.ClickException(f"cannot connect to {shown}: {error}. Is `hermes serve` running?") from error
+        why = str(error) or str(error.__cause__ or error.__context__ or type(error).__name__)
+        raise click.ClickException(f"cannot connect to {shown}: {why}. Is `hermes serve` running?") from error
+
+
+def _is_websocket(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -18,7 +18,7 @@ from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest, ResolvedM
 from hermes.agent.providers.http_provider import HttpProvider
 from hermes.agent.providers.http_stream import HttpClient
 from hermes.agent.providers.wire_format import Deadlines, Endpoint
-from hermes.errors import ProviderNotConfigured
+from hermes.errors import ModelNotServed, ProviderNotConfigured
 from hermes.records import dataclass
 
 LOCAL: Final = "local"
@@ -117,12 +117,14 @@ class LocalProvider:
 
 
 def resolved_local(host: LocalModelHost | None, name: str | None, source: str) -> ResolvedModel:
-    """Raises ``ProviderNotConfigured`` if it is not installed."""
+    """Raises ``ProviderNotConfigured`` if it is not installed, ``ModelNotServed`` for any other."""
     model = host.model() if host is not None else None
     if model is None:
         raise ProviderNotConfigured(f"the local model is not installed: {HOW_TO_INSTALL}")
+    if name not in (None, model.name):
+        raise ModelNotServed(str(name), LOCAL, (model.name,))
     return ResolvedModel(
-        model=name or model.name,
+        model=model.name,
         provider=LOCAL,
         context_length=WINDOW,
         max_output_tokens=MAX_ANSWER,

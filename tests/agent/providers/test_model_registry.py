@@ -316,6 +316,8 @@ async def test_the_local_model_is_there_by_name_says_what_it_is_and_is_never_cho
     resolved = await registry.resolve(None, "local")
     assert (resolved.model, resolved.provider, resolved.context_length) == (HERE.name, "local", 8192)
     assert (await registry.resolve(f"local:{HERE.name}", None)).provider == "local"
+    with pytest.raises(ModelNotServed, match="try smollm2"):
+        await registry.resolve("another", "local")
     assert "often wrong" in resolved.warning
     assert isinstance(registry.provider_for(resolved), LocalProvider)
     assert registry.has_credentials("local")
