@@ -473,7 +473,3 @@ class Turn:
 
     def shown_summary(self, planned: PlannedCall) -> str:
         return self.session.services.tool_summary(planned.call.name, planned.arguments)
-
-    async def ask_auxiliary(self, system: str, user: str, *, max_tokens: int, timeout: float) -> str:
-        """One question to the auxiliary model. Raises ``ProviderError``."""
-        return await self.session.ask_auxiliary(system, user, max_tokens=max_tokens, timeout=timeout, scope=self.scope)
