@@ -1315,7 +1315,7 @@ export interface SessionInterruptParams {
   idempotency_key?: string | null;
   session_id: string;
   expected_hosted_task_id?: string | null;
-  reason?: string | null;
+  reason?: StopReason | string | null;
 }
 
 export interface SessionInterruptResult {
@@ -1708,6 +1708,12 @@ export interface StatusUpdate {
   text: string;
 }
 
+/** Who stopped it, and why: a person, or the host on its own account. */
+export interface StopReason {
+  source?: "user" | "host";
+  text?: string | null;
+}
+
 export interface StoppedNode {
   node_id: string;
   kind: string;
@@ -1720,7 +1726,7 @@ export interface SubagentInterruptParams {
   idempotency_key?: string | null;
   subagent_id: string;
   session_id?: string | null;
-  reason?: string | null;
+  reason?: StopReason | string | null;
 }
 
 export interface SubagentInterruptResult {

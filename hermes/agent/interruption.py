@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes.agent.progress import LoopPhase
 from hermes.messages import Disposition, Row, ToolCall
-from hermes.outcomes import SYSTEM_ISSUERS, CancelReason
+from hermes.outcomes import SYSTEM_ISSUERS, CancelReason, Cause
 
 NOTHING_DONE = "The turn was stopped before anything was done."
 SOME_DONE = "The turn was stopped; some actions may have been done."
@@ -157,8 +157,12 @@ def _metadata(reason: CancelReason) -> dict[str, Any]:
 
 
 def _who(reason: CancelReason) -> str:
-    issuer = SYSTEM_ISSUERS.get(reason.cause)
-    who = "The user stopped this turn" if issuer is None else f"The server stopped this turn ({reason.cause.value})"
+    if reason.cause is Cause.RUN_STOP:
+        who = "The program that runs this conversation stopped this turn"
+    elif reason.cause in SYSTEM_ISSUERS:
+        who = f"The server stopped this turn ({reason.cause.value})"
+    else:
+        who = "The user stopped this turn"
     return f"{who}: {reason.text}." if reason.text else f"{who}."
 
 

@@ -21,7 +21,6 @@ from hermes.errors import (
     InvalidParams,
     InvalidValue,
     NothingToUndo,
-    SessionBusy,
     TitleTaken,
 )
 from hermes.messages import Prompt
@@ -83,7 +82,7 @@ async def run_command(tree: ServerTree, session: Session, name: str, arg: str) -
     command = find_command(name)
     if command is not None:
         if command.busy == "reject" and session.slot.taken:
-            raise SessionBusy
+            raise session.slot.busy()
         if command.host:
             return printed(f"/{command.name} is done by the host")
         return await HANDLERS[command.name](Run(tree, session, command, arg))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
-from hermes.errors import CommandFailed, HermesError, SessionBusy, SessionClosing, WorkStopped
+from hermes.errors import CommandFailed, HermesError, SessionClosing, WorkStopped
 from hermes.nurseries import turn_lease, turn_start
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.scopes import ReasonScope
@@ -50,7 +50,7 @@ def start_held(session: Session, word: str, work: Callable[[ReasonScope], Awaita
     """Take the slot and start. Synchronous; raises ``SessionBusy``, ``SessionClosing`` or ``Draining``."""
     session.refuse_when_closing()
     if session.slot.taken:
-        raise SessionBusy
+        raise session.slot.busy()
     held: HeldWork[T] = HeldWork(session, word)
     session.slot.held, session.slot.holder = word, held
     session.start_soon(_run, session, held, work, name=word)

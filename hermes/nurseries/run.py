@@ -7,6 +7,7 @@ hands all of them to the feeds of the requests that stream this turn.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
@@ -38,6 +39,8 @@ RunKind = Literal["run", "chat", "response", "session_chat"]
 JOURNAL_EVENTS = 10_000
 JOURNAL_BYTES = 8 * 1024 * 1024
 TEXT_EVENT = "message.delta"
+TOOL_EVENT = "tool.completed"
+TOOLS_KEPT = 50
 MERGED_CHARS = 4096
 
 
@@ -129,6 +132,8 @@ class Run:
         self.journal: EventLog[RunFrame] = EventLog(
             cost=lambda frame: frame.cost, clock=clock, max_events=JOURNAL_EVENTS, max_cost=JOURNAL_BYTES
         )
+        self.tools: deque[Mapping[str, Any]] = deque(maxlen=TOOLS_KEPT)
+        """The newest calls that have ended, in the words of a journaled run's events."""
         self.feeds: list[TurnFeed] = list(request.feeds)
         self._newest: RunFrame | None = None
         self._news = trio.lowlevel.ParkingLot()
@@ -278,6 +283,8 @@ class Run:
         if translated is not None:
             self.publish(*translated)
             self.touch(translated[0])
+            if translated[0] == TOOL_EVENT:
+                self.tools.append(translated[1])
 
     def _turn_ended(self, turn: Turn, record: TurnRecord) -> None:
         if turn is self.turn:

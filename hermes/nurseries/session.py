@@ -16,7 +16,7 @@ import trio
 
 from hermes.agent.ports import BackgroundProcessInfo, ResolvedModel, StoredSession, Tool, ToolSet
 from hermes.agent.row_memory import RowMemory
-from hermes.errors import Draining, EmptyText, SessionBusy, SessionClosing
+from hermes.errors import Draining, EmptyText, SessionClosing
 from hermes.events import (
     Notice,
     SessionClosed,
@@ -339,7 +339,7 @@ class Session:
         if not self.slot.taken:
             return self._start_turn(prompt, [Submission(prompt, "streaming")], rewind).submissions[0]
         if rewind is not None or self.is_child:
-            raise SessionBusy
+            raise self.slot.busy()
         submission = self._route_busy(prompt, policy)
         self.last_active = self.services.clock()
         return submission

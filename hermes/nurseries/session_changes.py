@@ -14,7 +14,7 @@ import trio
 
 from hermes.agent.ports import ResolvedModel
 from hermes.agent_settings import Effort
-from hermes.errors import HermesError, InvalidParams, InvalidValue, SessionBusy, Unsupported
+from hermes.errors import HermesError, InvalidParams, InvalidValue, Unsupported
 from hermes.nurseries.pinned import forget_prompt
 from hermes.nurseries.session_options import change, move, set_mode, switch_note
 from hermes.nurseries.turn_start import SWITCH_NOTE
@@ -117,11 +117,11 @@ async def set_cwd(session: Session, cwd: str) -> None:
         raise InvalidParams("cwd is required")
     path = os.path.normpath(os.path.join(session.memory.cwd, os.path.expanduser(cwd)))  # noqa: ASYNC240 (touches no file)
     if session.slot.taken:
-        raise SessionBusy
+        raise session.slot.busy()
     if not await trio.Path(path).is_dir():
         raise InvalidValue(f"{cwd} is not a directory")
     if session.slot.taken:
-        raise SessionBusy
+        raise session.slot.busy()
     await move(session, path)
 
 

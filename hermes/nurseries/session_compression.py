@@ -19,7 +19,7 @@ from hermes.agent.compression import (
 from hermes.agent.compression import compress as summarize
 from hermes.agent.ports import DeltaKind, ModelFinished, ModelRequest, ResolvedModel
 from hermes.agent.tokens import call_usage, request_tokens, rows_tokens
-from hermes.errors import InvalidParams, ProviderError, SessionBusy, SessionOwnedElsewhere, WorkStopped
+from hermes.errors import InvalidParams, ProviderError, SessionOwnedElsewhere, WorkStopped
 from hermes.events import HistoryCompressed, StatusUpdate
 from hermes.messages import Prompt, Row
 from hermes.nurseries.held_work import start_held
@@ -124,7 +124,7 @@ async def compress(session: Session, focus_topic: str | None = None) -> Compress
 async def _preview(session: Session, wish: CompressWish) -> CompressResult:
     session.refuse_when_closing()
     if session.slot.taken:
-        raise SessionBusy
+        raise session.slot.busy()
     plan = _plan(session, await resolve_model(session, None, None), wish)
     if plan is None:
         return _noop(session)

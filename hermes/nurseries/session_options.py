@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from hermes.agent.ports import ResolvedModel
-from hermes.errors import InvalidValue, ProviderNotConfigured, SessionBusy
+from hermes.errors import InvalidValue, ProviderNotConfigured
 from hermes.events import HistoryRewound
 from hermes.nurseries import turn_start
 from hermes.nurseries.held_work import start_held
@@ -60,13 +60,13 @@ async def switch_model(session: Session, name: str, provider: str | None = None)
     then nothing has changed.
     """
     if session.slot.taken:
-        raise SessionBusy("a turn is running; switch the model when it has ended")
+        raise session.slot.busy("a turn is running; switch the model when it has ended")
     try:
         resolved = await resolve_named(session.services, name, provider, session)
     except ProviderNotConfigured as error:
         raise InvalidValue(error.message, data={"model": name}) from None
     if session.slot.taken:
-        raise SessionBusy("a turn is running; switch the model when it has ended")
+        raise session.slot.busy("a turn is running; switch the model when it has ended")
     config = {**session.stored.model_config, turn_start.SWITCH_NOTE: switch_note(resolved)}
     await change(session, model=resolved.model, provider=resolved.provider, model_config=config)
     session.resolved = resolved

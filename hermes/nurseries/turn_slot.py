@@ -12,7 +12,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from hermes.errors import HermesError, Overloaded
+from hermes.errors import HermesError, Overloaded, SessionBusy
 from hermes.messages import Prompt, TurnLimits, has_images
 from hermes.nurseries.settlement import Settlement
 from hermes.records import dataclass
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hermes.nurseries.turn import Turn
 
 NOTICE_KINDS = frozenset({"process_complete", "async_delegation_complete"})
+
+RETRY_HINT = "when the session is idle; session.interrupt makes it so"
 
 SubmitStatus = Literal["streaming", "queued", "steered", "redirected"]
 
@@ -93,6 +95,13 @@ class TurnSlot:
     @property
     def taken(self) -> bool:
         return self.turn is not None or self.held is not None
+
+    def busy(self, message: str | None = None) -> SessionBusy:
+        """The refusal, with what holds the slot, its state, and when to try again."""
+        turn = self.turn
+        active, state = (self.held, "running") if turn is None else (turn.turn_id, turn.phase.value)
+        data = {"reason": "session_busy", "active": active, "state": state, "retry": RETRY_HINT}
+        return SessionBusy(message, data=data)
 
     def reserve(self, turn: Turn) -> None:
         assert not self.taken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes.errors import HermesError, SessionBusy, SessionNotFound
+from hermes.errors import HermesError, SessionNotFound
 from hermes.nurseries.command_views import toolsets
 from hermes.nurseries.host_config import KeyRequest, change, mcp_revision, read_key, sections, set_key
 from hermes.nurseries.mcp_servers import CONFIRM_RELOAD, needs_confirmation
@@ -37,7 +37,7 @@ def config_set(client: GatewayClient, params: c.ConfigSetParams) -> Awaiting[Any
     else:
         session = optional_session(client, params.session_id)
     if params.key == "model" and client.older and session is not None and session.slot.taken:
-        raise SessionBusy
+        raise session.slot.busy()
     request = KeyRequest(params.key, params.value, params.scope, params.confirm_expensive_model)
 
     async def run() -> dict[str, Any]:

@@ -8,7 +8,6 @@ from hermes.errors import ClientRequestNotFound, EmptyText, SessionNotFound
 from hermes.nurseries.client_answers import approval_choice
 from hermes.nurseries.client_requests import ClientRequest
 from hermes.nurseries.session import Session
-from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.client_requests import find_legacy
@@ -29,7 +28,7 @@ def interrupt(client: GatewayClient, params: s.SessionInterruptParams) -> Any:
     session = client.session(params.session_id)
     if params.expected_hosted_task_id is not None:
         return {"status": "not_interrupted", "interrupted": False}
-    stop = session.interrupt_nowait(CancelReason(Cause.USER_INTERRUPT, params.reason))
+    stop = session.interrupt_nowait(s.cancel_reason(params.reason))
 
     async def settled() -> dict[str, Any]:
         result = await stop.wait_settled(client.server.settings.limits.interrupt_ack)

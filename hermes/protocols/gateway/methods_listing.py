@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from hermes.agent.project_facts import project_facts as facts_of
-from hermes.errors import InvalidParams, InvalidValue, NotFound, SessionBusy
+from hermes.errors import InvalidParams, InvalidValue, NotFound
 from hermes.nurseries import session_skills
 from hermes.nurseries.host_config import change
 from hermes.nurseries.pinned import forget_prompt, forget_tools
@@ -103,7 +103,7 @@ def tools_configure(client: GatewayClient, params: c.ToolsConfigureParams) -> Aw
     """Switches toolsets on or off for all sessions, from their next turn on."""
     session = client.session(params.session_id) if params.session_id else None
     if session is not None and session.slot.taken:
-        raise SessionBusy
+        raise session.slot.busy()
     disabled = list(client.server.settings.agent.disabled_toolsets)
     known = {*TOOLSET_TEXTS, *_grouped(client, params.session_id), *disabled}
     unknown = [name for name in params.names if name not in known]
@@ -241,8 +241,9 @@ def rollback_diff(client: GatewayClient, params: c.RollbackDiffParams) -> dict[s
 
 @methods.method("rollback.restore", c.RollbackRestoreParams, "RollbackRestoreResult")
 def rollback_restore(client: GatewayClient, params: c.RollbackRestoreParams) -> dict[str, Any]:
-    if client.session(params.session_id).slot.taken:
-        raise SessionBusy
+    session = client.session(params.session_id)
+    if session.slot.taken:
+        raise session.slot.busy()
     _no_checkpoint(client, params)
     return {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hermes.agent.history import parse_rewind, survivor_map
-from hermes.errors import ChangeNotStored, IdempotencyConflict, SessionBusy, StoreUnavailable
+from hermes.errors import ChangeNotStored, IdempotencyConflict, StoreUnavailable
 from hermes.messages import Prompt, RewindIntent, TurnLimits
 from hermes.nurseries.attachments import queued, take_queued
 from hermes.nurseries.browser_tools import browser_tools
@@ -31,7 +31,7 @@ def submit(client: GatewayClient, params: s.PromptSubmitParams) -> Any:
     session = client.session(params.session_id)
     client.server.refuse_when_draining()
     if session.slot.taken and any(getattr(params, name) is not None for name in TARGETS):
-        raise SessionBusy
+        raise session.slot.busy()
     rewind = parse_rewind({name: getattr(params, name) for name in _REWIND_KEYS})
     client.make_current(session)
     stored = None if rewind is not None else _stored_before(session, params)

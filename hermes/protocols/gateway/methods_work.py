@@ -10,7 +10,6 @@ from hermes.errors import EmptyText, InvalidParams, SessionNotFound
 from hermes.nurseries.background import start_background, start_btw
 from hermes.nurseries.children import Child
 from hermes.nurseries.session import Session
-from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway import schemas_work as w
 from hermes.protocols.gateway.client import GatewayClient
@@ -207,7 +206,7 @@ def subagent_interrupt(client: GatewayClient, params: w.SubagentInterruptParams)
     for session in _search(client, params.session_id):
         child = session.children.find(params.subagent_id)
         if child is not None:
-            found = child.cancel(CancelReason(Cause.USER_INTERRUPT, params.reason))
+            found = child.cancel(s.cancel_reason(params.reason))
             client.catch_up(session)
             return {"found": found, "subagent_id": params.subagent_id}
     return {"found": False, "subagent_id": params.subagent_id}

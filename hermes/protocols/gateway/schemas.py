@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.rpc.method_table import StrictParams
 
 Json = Any
@@ -57,7 +58,25 @@ class OptionalSessionParams(GatewayParams):
     session_id: str | None = None
 
 
-Reason = Annotated[str | None, Field(max_length=200)]
+Words = Annotated[str, Field(max_length=200)]
+Reason = Words | None
+
+
+class StopReason(StrictParams):
+    """Who stopped it, and why: a person, or the host on its own account."""
+
+    source: Literal["user", "host"] = "user"
+    text: Reason = None
+
+
+AnyReason = StopReason | Words | None
+
+
+def cancel_reason(reason: AnyReason) -> CancelReason:
+    """Without a word of the source it is a person's; a stop of the host's own is not told as the user's wish."""
+    if not isinstance(reason, StopReason):
+        return CancelReason(Cause.USER_INTERRUPT, reason)
+    return CancelReason(Cause.RUN_STOP if reason.source == "host" else Cause.USER_INTERRUPT, reason.text)
 
 
 # --- live (methods_live.py) ------------------------------------------------------------------------------------------
@@ -176,7 +195,7 @@ class PromptSubmitParams(KeyedSessionParams):
 
 class SessionInterruptParams(KeyedSessionParams):
     expected_hosted_task_id: str | None = None
-    reason: Reason = None
+    reason: AnyReason = None
 
 
 class SessionTextParams(KeyedParams):

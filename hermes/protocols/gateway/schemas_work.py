@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hermes.protocols.gateway.schemas import (
+    AnyReason,
     GatewayParams,
     KeyedParams,
     KeyedSessionParams,
-    Reason,
     SessionParams,
 )
 
@@ -80,7 +80,7 @@ class DelegationPauseParams(KeyedParams):
 class SubagentInterruptParams(KeyedParams):
     subagent_id: str
     session_id: str | None = None
-    reason: Reason = None
+    reason: AnyReason = None
 
 
 class SubagentSteerParams(KeyedParams):

@@ -210,6 +210,9 @@ def run_status(run: Run) -> dict[str, Any]:
         status["shutdown_requested_at"] = run.shutdown_requested_at
     if record is not None:
         status.update(ending_members(run, record))
+        if run.tools and not record.completed:
+            # Without a whole answer this is what the run has done.
+            status["tools"] = list(run.tools)
         return status
     approvals = run.open_questions("approval")
     if approvals:

@@ -152,6 +152,8 @@ class RunStatusAnswer(Open):
     cause: str | None = None
     reason: str | None = None
     error: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    """The calls that had ended, when there is no whole answer."""
 
 
 class ApprovalBody(Open):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hermes.agent.model_catalog import check_served
 from hermes.agent.ports import StoredSession
-from hermes.errors import InvalidValue, ModelNotServed, ProviderNotConfigured, SessionBusy, StoredSessionNotFound
+from hermes.errors import InvalidValue, ModelNotServed, ProviderNotConfigured, StoredSessionNotFound
 from hermes.messages import ImagePart, Row, TextPart
 from hermes.nurseries.model_names import resolve_named
 from hermes.nurseries.session_delete import delete_stored
@@ -213,7 +213,7 @@ async def delete_session(call: Call) -> Reply:
     live = api.tree.registry.by_key(key)
     if live is not None:
         if live.slot.taken:
-            raise SessionBusy("a turn of this session is running; stop it first")
+            raise live.slot.busy("a turn of this session is running; stop it first")
         api.tree.registry.close_nowait(live, CancelReason(Cause.SESSION_CLOSED, "deleted"))
         await live.wait_closed()
     await delete_stored(api.services, key)
