@@ -8,6 +8,7 @@ a model of 135 million parameters is often wrong, and it knows no tools, so none
 from __future__ import annotations
 
 import importlib.util
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -120,6 +121,8 @@ def resolved_local(host: LocalModelHost | None, name: str | None, source: str) -
     """Raises ``ProviderNotConfigured`` if it is not installed, ``ModelNotServed`` for any other."""
     model = host.model() if host is not None else None
     if model is None:
+        if getattr(sys, "frozen", False):
+            raise ProviderNotConfigured("a one-file build has no local model; an installation from a wheel can have it")
         raise ProviderNotConfigured(f"the local model is not installed: {HOW_TO_INSTALL}")
     if name not in (None, model.name):
         raise ModelNotServed(str(name), LOCAL, (model.name,))
