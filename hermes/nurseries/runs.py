@@ -289,6 +289,9 @@ class RunRegistry:
         self._finished[run.run_id] = (run.principal, self.wire.status(run))
         while len(self._finished) > MAX_FINISHED:
             self._finished.popitem(last=False)
+        if run.told_at_end and not run.keyed and run.finisher is None:
+            await self._conclude_later(run, record)
+            return
         ends_at = trio.current_time() + CONCLUDE_WITHIN
         with trio.CancelScope(deadline=ends_at, shield=True):
             if run.finisher is not None:
@@ -299,6 +302,19 @@ class RunRegistry:
         if run.journaled:
             await self._end_journal(run, record, flushed, ends_at)
         run.journal.close()
+
+    async def _conclude_later(self, run: Run, record: TurnRecord) -> None:
+        """Its answer is the end, and waits for nothing. Statuses of a moment are written together: one commit for all
+        that have ended since the last one."""
+        self._live.pop(run.run_id, None)
+        for hook in self.on_end:
+            hook(run, record)
+        run.journal.close()
+        try:
+            await trio.sleep_until((trio.current_time() // FLUSH_PAUSE + 1) * FLUSH_PAUSE)
+        finally:
+            with trio.CancelScope(deadline=trio.current_time() + CONCLUDE_WITHIN, shield=True):
+                await self._store_status(run)
 
     async def _end_journal(self, run: Run, record: TurnRecord, flushed: int, ends_at: float) -> None:
         name, members = self.wire.terminal(run, record)
