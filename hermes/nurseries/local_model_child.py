@@ -36,6 +36,7 @@ def main() -> None:
     params.n_ctx = WINDOW
     params.n_parallel = 1
     params.use_jinja = True
+    params.ui = False
     params.verbosity = 0
     threads = max(1, min(MOST_THREADS, os.cpu_count() or 1))
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
