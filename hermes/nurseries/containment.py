@@ -15,6 +15,7 @@ from typing import TypeVar, TypeVarTuple, Unpack
 
 import trio
 
+from hermes.errors import HermesError
 from hermes.records import dataclass
 
 T = TypeVar("T")
@@ -48,7 +49,10 @@ async def contained(name: str, fn: Callable[[Unpack[Ts]], Awaitable[T]], *args: 
     except* Exception as group:
         crash = Crash(name, alone(group))
         if log:
-            logger.error("%s crashed: %s", name, crash.error, exc_info=crash.error)
+            # A full disk, say, is no fault of the program, and its place in the code tells nobody anything.
+            known = isinstance(crash.error, HermesError)
+            word = "failed" if known else "crashed"
+            logger.error("%s %s: %s", name, word, crash.error, exc_info=None if known else crash.error)
     return result[0] if crash is None else crash
 
 

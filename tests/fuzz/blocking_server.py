@@ -95,8 +95,8 @@ def echo_model(home: Path) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def blocking_server(home: Path, *arguments: str) -> Iterator[BlockingServer]:
-    """A server whose standard error ends in a file beside the home; no crash may be in it."""
+def running(home: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A server whose standard error ends in a file beside the home; no crash may be in it, and it does not end."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = home.parent / f"{home.name}.log"
     with echo_model(home.parent / "model") as environ, log.open("wb") as errors:
@@ -110,12 +110,19 @@ def blocking_server(home: Path, *arguments: str) -> Iterator[BlockingServer]:
             start_new_session=True,
         )
         with process:
-            server = BlockingServer(process)
             try:
-                yield server
-                assert server.stray == []
+                yield process
                 assert process.poll() is None, f"the server has ended with {process.returncode}"
             finally:
                 process.kill()
                 kill_leftovers(home)
     assert "Traceback" not in log.read_text(errors="replace")
+
+
+@contextmanager
+def blocking_server(home: Path, *arguments: str) -> Iterator[BlockingServer]:
+    """One on standard input and output."""
+    with running(home, *arguments) as process:
+        server = BlockingServer(process)
+        yield server
+        assert server.stray == []

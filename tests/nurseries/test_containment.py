@@ -5,6 +5,7 @@ import logging
 import pytest
 import trio
 
+from hermes.errors import StoreUnavailable
 from hermes.nurseries.containment import Crash, PoolFull, contained, foreign_nursery, open_task_pool, run_until_one_ends
 
 
@@ -18,6 +19,12 @@ async def test_a_crash_becomes_a_value_and_a_log_line(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.ERROR):
         assert await contained("the task", fail, error) == Crash("the task", error)
     assert "the task crashed: boom" in caplog.text
+
+
+async def test_a_refusal_that_has_a_name_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(await contained("the task", fail, StoreUnavailable("the disk is full", cause="full")), Crash)
+    assert "the task failed: the disk is full" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_crash_inside_a_nursery_is_taken_out_of_its_groups() -> None:
