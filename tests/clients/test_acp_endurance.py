@@ -109,6 +109,7 @@ class Stopper:
         return len(answers)
 
 
+@pytest.mark.fault("B-021")
 async def test_stops_at_random_moments_leave_one_answer_no_open_call_and_a_session_that_works(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     reasons: dict[str, int] = {}
@@ -182,6 +183,7 @@ def memory_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.fault("B-030")
 async def test_a_client_that_does_not_read_for_ten_seconds_loses_nothing_and_holds_up_nobody(tmp_path: Path) -> None:
     # No two alike: an answer that repeats itself is cut by the server. More than all queues on the way can hold.
     pieces = [hashlib.sha512(str(number).encode()).hexdigest()[:60] + " " for number in range(100_000)]

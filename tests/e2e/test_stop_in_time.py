@@ -60,6 +60,7 @@ def install_loud_plugin(where: Path) -> None:
     (where / "loud_plugin.py").write_text(LOUD_PLUGIN)
 
 
+@pytest.mark.fault("B-011")
 @pytest.mark.parametrize("surface", ("gateway stdio", "gateway websocket", "acp", "http run", "http chat"))
 @pytest.mark.parametrize("hung", (False, True), ids=("a stream", "before the first byte"))
 async def test_the_model_s_socket_is_closed_at_once(surface: str, hung: bool, tmp_path: Path) -> None:

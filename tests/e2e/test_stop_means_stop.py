@@ -49,6 +49,8 @@ async def wait_until_it_runs(driver: Any, scenario: str, provider: FakeProvider)
             await trio.sleep(0.01)
 
 
+@pytest.mark.fault("B-005")
+@pytest.mark.fault("B-060")
 @pytest.mark.parametrize("scenario", list(SCENARIOS))
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_a_stop_ends_everything_and_the_next_prompt_is_accepted_at_once(
@@ -75,6 +77,7 @@ async def test_a_stop_ends_everything_and_the_next_prompt_is_accepted_at_once(
                 await assert_no_children(driver.server)
 
 
+@pytest.mark.fault("B-068")
 @pytest.mark.parametrize("scenario", list(SCENARIOS))
 @pytest.mark.parametrize("surface", ("gateway stdio", "acp", "http run"))
 async def test_a_termination_signal_with_everything_open_leaves_nothing(
@@ -91,6 +94,7 @@ async def test_a_termination_signal_with_everything_open_leaves_nothing(
         assert provider.open_requests == 0
 
 
+@pytest.mark.fault("B-072")
 @pytest.mark.parametrize("surface", ("gateway stdio", "acp"))
 async def test_the_end_of_input_ends_the_process_and_all_it_started(surface: str, tmp_path: Path) -> None:
     with trio.fail_after(LIMIT):

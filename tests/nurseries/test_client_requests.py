@@ -236,6 +236,7 @@ async def test_a_question_is_declined_only_when_every_client_that_could_show_it_
     assert isinstance(desk.answers[0], Declined)
 
 
+@pytest.mark.fault("B-087")
 async def test_the_oldest_approval_is_meant_unless_one_is_named(autojump_clock: trio.testing.MockClock) -> None:
     async with asked(APPROVAL, CLARIFY, APPROVAL) as desk:
         requests = desk.requests

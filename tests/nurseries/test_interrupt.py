@@ -58,6 +58,7 @@ async def test_everything_is_asked_to_stop_before_the_interrupt_waits(autojump_c
         assert isinstance(events_of(session)[-2], TurnEnded)
 
 
+@pytest.mark.fault("B-005")
 async def test_a_stop_that_takes_long_is_answered_in_time_and_settles_later(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -80,6 +81,7 @@ async def test_a_stop_that_takes_long_is_answered_in_time_and_settles_later(
         assert trio.current_time() == pytest.approx(began + 3)
 
 
+@pytest.mark.fault("B-003")
 async def test_a_second_stop_changes_neither_the_reason_nor_the_number_of_ends(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -112,6 +114,7 @@ async def test_the_very_next_prompt_is_accepted_with_a_rewind_too(autojump_clock
         assert (await turn.wait_ended()).text == "second"
 
 
+@pytest.mark.fault("B-040")
 async def test_a_turn_that_finished_in_the_same_tick_is_finished(autojump_clock: trio.testing.MockClock) -> None:
     services, _ = make_services(say("done"))
     async with running_tree(services) as tree:

@@ -69,6 +69,7 @@ async def run_once(home: Path, level: str, step: int) -> int:
         return instrument.seen
 
 
+@pytest.mark.fault("B-050")
 @pytest.mark.parametrize("level", ["call", "node"])
 async def test_a_cancel_after_any_step_leaves_nothing_and_the_next_call_works(tmp_path: Path, level: str) -> None:
     steps = await run_once(tmp_path, level, 0)

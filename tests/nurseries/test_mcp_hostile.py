@@ -128,6 +128,7 @@ async def test_answers_to_questions_that_nobody_asked_are_dropped(tmp_path: Path
             assert len(rig.children()) == 1
 
 
+@pytest.mark.fault("B-017")
 async def test_a_server_that_keeps_a_cancelled_call_and_gives_no_sign_of_life_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ async def test_a_server_that_keeps_a_cancelled_call_and_gives_no_sign_of_life_is
             assert len(rig.children()) == 1
 
 
+@pytest.mark.fault("B-070")
 async def test_fifty_deaths_leave_one_child_and_no_descriptor(tmp_path: Path) -> None:
     async with mcp_rig(tmp_path, hostile(tmp_path, "plain")) as rig:
         with trio.fail_after(120):

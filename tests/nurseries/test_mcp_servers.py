@@ -195,6 +195,7 @@ async def test_an_editors_servers_work_in_their_session_and_end_with_it(tmp_path
             assert services.supervisor.live() == []
 
 
+@pytest.mark.fault("B-050")
 async def test_a_stop_in_a_call_is_a_cancelled_turn_and_no_crash(tmp_path: Path) -> None:
     services, _ = make_services(say(calls=[call("mcp__x__mute", "c1")]), home=tmp_path)
     with no_longer_subreaper(), trio.fail_after(60):

@@ -60,6 +60,7 @@ def killed_server(tmp_path: Path) -> Iterator[tuple[str, str]]:
         os.kill(int(line.split(":")[0]), signal.SIGKILL)
 
 
+@pytest.mark.fault("B-062")
 async def test_next_start_of_the_same_home_ends_what_a_killed_server_left(killed_server: tuple[str, str]) -> None:
     home, mark = killed_server
     assert len(running_with(mark)) >= 4

@@ -124,6 +124,7 @@ async def test_child_sees_only_the_environment_it_is_given(supervisor: ProcessSu
     assert names == {"PATH", "ONLY", "HERMES_PROCESS_TAG"}
 
 
+@pytest.mark.fault("B-060")
 async def test_hostile_tree_dies_on_cancel(subreaper: ProcessSupervisor) -> None:
     for _ in range(ROUNDS):
         mark = MARKS.next()
@@ -132,6 +133,7 @@ async def test_hostile_tree_dies_on_cancel(subreaper: ProcessSupervisor) -> None
         assert zombie_children() == []
 
 
+@pytest.mark.fault("B-066")
 async def test_hostile_tree_dies_on_timeout_and_its_output_is_kept(subreaper: ProcessSupervisor) -> None:
     mark, output = MARKS.next(), Output()
     end = await subreaper.run(ProcessSpec(hostile_tree(mark), ENV, timeout=0.5, kill_grace=0.05), output)
@@ -268,6 +270,7 @@ async def test_commands_side_by_side_keep_their_own_exit_codes_and_output(superv
     assert seen == {number: (number, f"{number}\n".encode()) for number in range(50)}
 
 
+@pytest.mark.fault("B-059")
 async def test_end_of_one_command_does_not_touch_its_neighbour(supervisor: ProcessSupervisor) -> None:
     mark = MARKS.next()
     output = Output()

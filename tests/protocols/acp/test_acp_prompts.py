@@ -82,6 +82,7 @@ async def test_a_cancel_ends_the_prompt_as_cancelled_and_closes_its_calls_as_fai
         assert client.text(after=after) == "again"
 
 
+@pytest.mark.fault("B-046")
 async def test_a_cancel_in_the_same_write_as_its_prompt_cancels_it() -> None:
     services, model = make_services(hang())
     async with acp_client(services) as client:
@@ -130,6 +131,7 @@ async def test_a_second_prompt_waits_for_its_turn_and_is_answered_at_its_end() -
         assert client.text("user_message_chunk") == "second"
 
 
+@pytest.mark.fault("B-001")
 async def test_a_cancel_drops_what_waits_and_answers_all_prompts() -> None:
     services, model = make_services(hang(), say("after"))
     async with acp_client(services) as client:
@@ -182,6 +184,7 @@ async def test_everything_but_an_offered_allowing_option_is_a_denial() -> None:
             assert "'deny'" in last["content"][0]["content"]["text"]
 
 
+@pytest.mark.fault("B-086")
 async def test_a_cancel_withdraws_the_question_and_a_late_consent_runs_nothing() -> None:
     services, _ = make_services(say(calls=[call("ask")]), say("next"))
     async with acp_client(services) as client:

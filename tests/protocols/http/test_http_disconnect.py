@@ -53,6 +53,7 @@ async def prepare(surface: Surface, path: str) -> None:
         assert (await surface.post("/api/sessions", {"id": "s1"})).status_code == 201
 
 
+@pytest.mark.fault("B-011")
 @pytest.mark.parametrize("how", ["close", "half_close", "reset"])
 @pytest.mark.parametrize(("path", "body", "first"), STREAMS)
 async def test_a_stream_that_is_left_ends_its_turn(path: str, body: Any, first: bytes, how: str) -> None:

@@ -381,6 +381,7 @@ async def test_a_refused_turn_gives_its_key_back(path: str, monkeypatch: pytest.
         assert "idempotency-replayed" not in answer.headers
 
 
+@pytest.mark.fault("B-034")
 async def test_a_run_of_a_dead_process_is_interrupted() -> None:
     store = MemoryStore(now=clock)
     async with http_surface(hang(), store=store) as surface:
@@ -476,6 +477,7 @@ async def test_deny_lets_the_turn_go_on() -> None:
         assert (await surface.ended(run_id))["output"] == "without it"
 
 
+@pytest.mark.fault("B-086")
 async def test_stop_while_an_approval_waits_withdraws_it() -> None:
     async with http_surface(say("", calls=[call("ask")])) as surface:
         run_id = await start(surface)
@@ -509,6 +511,7 @@ async def test_stop_after_the_end_changes_nothing() -> None:
             assert (await surface.post(f"/v1/runs/{run_id}/stop")).json() == before
 
 
+@pytest.mark.fault("B-001")
 async def test_stop_of_a_waiting_run_never_reaches_the_model() -> None:
     async with http_surface(hang()) as surface:
         first = await start(surface, session_id="s")
