@@ -307,7 +307,11 @@ class DisplaySettings(Area):
     tool_progress: Annotated[
         Literal["off", "new", "all", "verbose"],
         BeforeValidator(lambda v: "off" if v is False else "all" if v is True else v),
-    ] = setting("all", "Which tool events are sent.")
+    ] = setting(
+        "all",
+        "Which tool events are sent: all; `new`, where the tool is another than before; `off`, edits, questions and "
+        "failures only; `verbose`, all with their arguments and output as text.",
+    )
     inline_diffs: bool = setting(True, "Diffs in tool events.")
     show_reasoning: bool = setting(True, "Send reasoning.")
     reasoning_display: Literal["show", "hide", "full", "clamp"] = setting("show", "How hosts show it.")
