@@ -189,8 +189,8 @@ async def talk(client: EditorClient, session: str) -> None:
     answer = await client.request("session/prompt", params, session, cancel if how == "at once" else None)
     if "error" in answer:
         one.trace.counts[f"acp error {answer['error']['code']}"] += 1
-        if "loop_error" in str(answer):
-            raise Violation("crash", f"{client.name}: {answer}\n{client.life.last_crash()}", session)
+        if "loop_error" in str(answer) and (crash := client.life.last_crash()):
+            raise Violation("crash", f"{client.name}: {answer}\n{crash}", session)
         one.ledger.settle(prompt, Fate.PERHAPS)
         return
     reason = answer["result"]["stopReason"]

@@ -178,8 +178,8 @@ class GatewayClient:
             if view.tools:
                 raise Violation("I1", f"{self.name}: the turn ended before its calls {view.tools}", view.key)
             view.in_turn = False
-            if "loop_error" in str(payload.get("failure_reason")):
-                raise Violation("crash", f"{self.name}: {payload}\n{self.life.last_crash()}", view.key)
+            if payload.get("failure_reason") == "loop_error" and (crash := self.life.last_crash()):
+                raise Violation("crash", f"{self.name}: {payload}\n{crash}", view.key)
             self.one.trace.note(self.name, f"turn {payload.get('status')}", view.key, str(payload.get("cause")))
         elif kind in INSIDE or kind in TOOLS:
             if view.in_turn is False:

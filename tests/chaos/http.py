@@ -28,7 +28,7 @@ BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, httpx2.HT
 
 
 class Forgotten(Exception):
-    """The run is older than its retention."""
+    """The run is gone, and rightly."""
 
 
 class Caller:
@@ -52,6 +52,10 @@ class Caller:
             self.one.trace.counts[f"refused {status}"] += 1
             if "log_id" in text or not isinstance(json.loads(text).get("error"), dict):
                 raise Violation("crash", f"{self.name}: {what}: {status} {text[:500]}", session)
+
+    def forgets(self, session: str) -> bool:
+        """The session was deleted with its runs, or days have passed for the server: what has ended is forgotten."""
+        return session in self.one.gone or bool(self.one.trace.counts["clock jump"])
 
     def stream(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         return streaming(self.life.port, method, path, headers={**self.headers, **headers}, body=body)
@@ -217,14 +221,14 @@ async def run(me: Caller) -> None:
     run_id: str = answer.json()["run_id"]
     seen: list[dict[str, Any]] = []
     for _ in range(me.dice.randrange(3)):
-        await read_run(me, run_id, seen, me.dice.randrange(1, 15), me.dice.uniform(0.05, 1))
+        await read_run(me, run_id, key, seen, me.dice.randrange(1, 15), me.dice.uniform(0.05, 1))
         await _meddle(me, run_id, key)
     with trio.move_on_after(4):
-        if await read_run(me, run_id, seen, 10**6, 3.5):
+        if await read_run(me, run_id, key, seen, 10**6, 3.5):
             await check_run(me, run_id, seen, key)
             return
     await me.ask("POST", f"/v1/runs/{run_id}/stop", {"reason": "chaos"}, key)
-    if not await read_run(me, run_id, seen, 10**6, PATIENCE) and me.life.alive:
+    if not await read_run(me, run_id, key, seen, 10**6, PATIENCE) and me.life.alive:
         raise Violation("I1", f"{me.name}: {run_id} has no end, last {seen[-3:]}", key)
     await check_run(me, run_id, seen, key)
 
@@ -242,13 +246,12 @@ async def _meddle(me: Caller, run_id: str, key: str) -> None:
         await me.ask("GET", f"/v1/runs/{run_id}", None, key)
 
 
-async def read_run(me: Caller, run_id: str, seen: list[dict[str, Any]], count: int, seconds: float) -> bool:
+async def read_run(me: Caller, run_id: str, key: str, seen: list[dict[str, Any]], count: int, seconds: float) -> bool:
     """Go on behind the last event. True at the end of the stream."""
     after = {"Last-Event-ID": str(seen[-1]["seq"])} if seen else {}
     with trio.move_on_after(seconds):
         async with me.stream("GET", f"/v1/runs/{run_id}/events", None, **after) as answer:
-            if answer.status == 404 and me.one.trace.counts["clock jump"]:
-                # Two days have passed for the server: what has ended is forgotten, and so is this.
+            if answer.status == 404 and me.forgets(key):
                 raise Forgotten
             if answer.status != 200:
                 raise Violation("I7", f"{me.name}: events of {run_id}: {answer.status} {await rest_of(answer)}")
@@ -272,7 +275,7 @@ async def check_run(me: Caller, run_id: str, seen: list[dict[str, Any]], key: st
     if len(ends) != 1 or seen[-1]["event"] not in ENDS:
         raise Violation("I1", f"{me.name}: {run_id} ended with {[one['event'] for one in seen[-6:]]}", key)
     answer = await me.ask("GET", f"/v1/runs/{run_id}", None, key)
-    if answer.status_code == 404 and me.one.trace.counts["clock jump"]:
+    if answer.status_code == 404 and me.forgets(key):
         raise Forgotten
     status = answer.json()
     if f"run.{status['status']}" != ends[0]:

@@ -58,8 +58,9 @@ class Server:
                     if not whole:
                         # The connection may stay open now: nobody asked for its end any more.
                         stream.shutdown(socket.SHUT_WR)
-            except ConnectionError:
-                pass
+            except OSError as error:
+                if isinstance(error, TimeoutError):
+                    raise
         head, _, body = received.partition(b"\r\n\r\n")
         found = re.match(rb"HTTP/1\.[01] (\d{3})", head)
         assert found or not received, f"an answer without a status line: {received[:200]!r}"
