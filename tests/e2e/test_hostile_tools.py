@@ -54,8 +54,9 @@ async def wait_for_tree(mark: str) -> None:
 
 async def written_down(home: Path, mark: str) -> None:
     """Wait until the server's journal holds the whole tree, the daemon without any mark too."""
-    wanted = {line.partition(":")[0] for line in running_with(mark)}
     while True:
+        # Looked at anew each time: one that was only on its way to be another is gone soon.
+        wanted = {line.partition(":")[0] for line in running_with(mark)}
         lines = [line for path in (home / FOLDER).glob("*") for line in path.read_text().splitlines()[1:]]
         if wanted <= {line.partition(" ")[0] for line in lines}:
             return
