@@ -106,7 +106,8 @@ class Lives:
         if kind == "serve":
             port = free_port()
             arguments += ["--port", str(port)]
-        environ = clean_environment(self.home) | self._environ
+        # Python leaves half a file of byte code behind when the disk is full, for everybody who comes later.
+        environ = clean_environment(self.home) | self._environ | {"PYTHONDONTWRITEBYTECODE": "1"}
         if self.clock is not None:
             environ |= self.clock.environ
         pipe = subprocess.PIPE
