@@ -58,7 +58,10 @@ async def written_down(home: Path, mark: str) -> None:
         # Looked at anew each time: one that was only on its way to be another is gone soon.
         wanted = {line.partition(":")[0] for line in running_with(mark)}
         lines = [line for path in (home / FOLDER).glob("*") for line in path.read_text().splitlines()[1:]]
-        if wanted <= {line.partition(" ")[0] for line in lines}:
+        unmarked = any(
+            Path(f"/proc/{pid}/environ").read_bytes() == b"" for pid in wanted if Path(f"/proc/{pid}").exists()
+        )
+        if unmarked and wanted <= {line.partition(" ")[0] for line in lines}:
             return
         await trio.sleep(0.02)
 
