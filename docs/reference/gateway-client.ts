@@ -689,6 +689,7 @@ export interface MessageInterim {
 export interface MessageSteer {
   text: string;
   status: "accepted" | "delivered" | "redirected";
+  tool_id?: string | null;
 }
 
 export interface ModelCapabilities {
@@ -967,6 +968,7 @@ export interface PromptSubmitParams {
 
 export interface PromptSubmitResult {
   status: "streaming" | "queued" | "steered" | "redirected";
+  queue_position?: number | null;
   user_row_id?: number | null;
   survivor_user_row_ids?: (number | null)[] | null;
   survivor_row_id_map?: Record<string, number | null> | null;
@@ -1316,6 +1318,7 @@ export interface SessionInterruptParams {
   session_id: string;
   expected_hosted_task_id?: string | null;
   reason?: StopReason | string | null;
+  clear_queue?: boolean;
 }
 
 export interface SessionInterruptResult {
@@ -1770,6 +1773,7 @@ export interface SubagentPayload {
   status?: "queued" | "running" | "completed" | "failed" | "error" | "timeout" | "interrupted" | null;
   summary?: string | null;
   duration_seconds?: number | null;
+  cause?: string | null;
   [more: string]: unknown;
 }
 

@@ -309,6 +309,8 @@ def _end_facts(child: Child) -> dict[str, Any]:
             "reasoning_tokens": usage.reasoning_tokens,
             "api_calls": child.record.api_calls,
         }
+        if child.record.cause is not None:
+            facts["cause"] = child.record.cause.value
     return facts
 
 

@@ -52,11 +52,15 @@ def write_config(home: Path, config: Mapping[str, Any] | None) -> None:
 
 @asynccontextmanager
 async def playing(
-    home: Path, *replies: Reply, surface: str = "gateway stdio", config: Mapping[str, Any] | None = None
+    home: Path,
+    *replies: Reply,
+    surface: str = "gateway stdio",
+    config: Mapping[str, Any] | None = None,
+    limit: float = LIMIT,
 ) -> AsyncIterator[tuple[Any, FakeProvider]]:
     """A driver of a server of this home, and its model."""
     write_config(home, config)
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(limit):
         async with FakeProvider(Script.of(*replies, strict=True)) as provider:
             async with driving(surface, home, model_environment(provider)) as driver:
                 yield driver, provider

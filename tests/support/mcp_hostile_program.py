@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -99,6 +100,12 @@ def main() -> None:
                 call(message)
             case "ping":
                 result(message, {})
+            case "notifications/cancelled" if BEHAVIOUR == "breaks":
+                os._exit(3)
+    note("end of input")
+    if BEHAVIOUR == "lingers":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3600)
 
 
 main()

@@ -98,6 +98,7 @@ class ToolStart(Payload):
 class MessageSteer(Payload):
     text: str
     status: Literal["accepted", "delivered", "redirected"]
+    tool_id: str | None = None
 
 
 class ToolProgress(Payload):
@@ -164,6 +165,8 @@ class SubagentPayload(OpenShape):
     status: Literal["queued", "running", "completed", "failed", "error", "timeout", "interrupted"] | None = None
     summary: str | None = None
     duration_seconds: float | None = None
+    cause: str | None = None
+    """Of a child that was stopped: who stopped it; ``parent`` when it went with its parent."""
 
 
 class AgentTerminalOutput(Payload):

@@ -31,7 +31,7 @@ SUBAGENT_EVENTS: Final = frozenset({"start", "complete"})
 SUBAGENT_KEYS: Final = (
     *("preview", "goal", "task_count", "task_index", "subagent_id", "child_session_id", "delegation_id", "parent_id"),
     *("depth", "model", "tool_count", "status", "summary", "duration_seconds", "input_tokens", "output_tokens"),
-    *("reasoning_tokens", "api_calls", "cost_usd", "files_read", "files_written", "output_tail"),
+    *("reasoning_tokens", "api_calls", "cost_usd", "files_read", "files_written", "output_tail", "cause"),
 )
 CHOICE_WORDS: Final = {"approve": "once", "approved": "once", "allow": "once"}
 
