@@ -246,6 +246,9 @@ def joined(events: list[Frame]) -> list[tuple[str, str]]:
     told: list[tuple[str, str]] = []
     for event in events:
         kind, payload = event["type"], event.get("payload") or {}
+        if kind == "request.cancel" and payload.get("reason") == "resolved":
+            # Whoever has answered is not told live that it is answered.
+            continue
         if kind in JOINED and told and told[-1][0] == kind:
             told[-1] = (kind, told[-1][1] + payload["text"])
         else:

@@ -1,4 +1,4 @@
-"""``python -m tests.soak``: the full counts; exit status 1 if the server holds more afterwards."""
+"""``python -m tests.soak``: the full counts; exit status 1 if the server holds more afterwards than at half time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main() -> int:
     run = partial(soak, tell=partial(print, flush=True))
     with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as folder:
         result = trio.run(run, Path(folder) / "home", counts, seed)
-    print(f"{result.seconds:.0f} s\nat first  {result.first}\nafterwards {result.last}")
+    print(f"{result.seconds:.0f} s\nat half time {result.first}\nafterwards   {result.last}")
     beyond = result.last.beyond(result.first)
     print(f"LEFT BEHIND: {'; '.join(beyond)}" if beyond else "nothing is left behind")
     return bool(beyond)

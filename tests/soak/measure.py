@@ -12,7 +12,7 @@ import trio
 from tests.support.server_process import HttpServer, children_of, open_descriptors
 
 SPARE = {"descriptors": 4, "threads": 4, "nodes": 0, "connections": 1, "processes": 0, "children": 0}
-"""How much more than at the start is no leak: idle workers of the thread pool, a kept connection to the provider."""
+"""How much more than at half time is no leak: idle workers of the thread pool, a kept connection to the provider."""
 MEMORY = 0.10
 NAMES = {"nodes": "hermes_tree_nodes", "connections": "hermes_connections", "processes": "hermes_processes"}
 
@@ -36,12 +36,12 @@ class Holding:
         """What is more than it was."""
         now, then = asdict(self), asdict(first)
         found = [
-            f"{now[name]} {name}, {then[name]} at first"
+            f"{now[name]} {name}, {then[name]} at half time"
             for name, more in SPARE.items()
             if now[name] > then[name] + more
         ]
         if memory and self.resident > first.resident * (1 + MEMORY):
-            found.append(f"{self.resident / 2**20:.1f} MiB, {first.resident / 2**20:.1f} at first")
+            found.append(f"{self.resident / 2**20:.1f} MiB, {first.resident / 2**20:.1f} at half time")
         return found
 
 

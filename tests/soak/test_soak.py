@@ -1,4 +1,4 @@
-"""A server that has done much holds what it held before. ``PROOF=1`` runs the full counts, and looks at the memory."""
+"""A server that has done much holds what it held at half time. ``PROOF=1``: the full counts, and the memory too."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ CLIENTS = 6
 PER_SESSION = 25
 """Turns after which a client closes its session and makes another: a conversation of its own grows, that is no leak."""
 KEPT = {"limits": {"replay_sessions": 8, "run_retention": 5}}
-"""What is kept of ended sessions and runs for readers that come late: little, so that the first tenth fills it."""
+"""What is kept of ended sessions and runs for readers that come late: little, so that the first half fills it."""
 SLEEP = {"tool_call": {"name": "terminal", "arguments": {"command": "sleep 7461 & sleep 7462"}}}
 ECHO = {"tool_call": {"name": "terminal", "arguments": {"command": "echo done"}}}
 
@@ -62,7 +62,7 @@ def script() -> Script:
 async def soak(
     home: Path, counts: Counts, seed: int, *, memory: bool = True, tell: Callable[[str], None] = lambda text: None
 ) -> Result:
-    """A tenth of the work, to fill what a server rightly keeps, then all of it: the difference is what leaks.
+    """Half of the work, to fill what a server rightly keeps, then the other half: the difference is what leaks.
 
     ``memory``: of it, too, which takes the time until freed memory is given back."""
     home.mkdir(mode=0o700, parents=True)
@@ -71,13 +71,15 @@ async def soak(
         environ = {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "k" * 20, "HERMES_MODEL": "fake-model"}
         async with http_server(home, environ=environ) as server:
             dice = random.Random(seed)
-            await _work(server, provider, counts.share(0.1), dice)
+            for tenth in range(5):
+                await _work(server, provider, counts.share(0.1), dice)
+                tell(f"after {tenth + 1}/10: {await look(server)}")
             # Both looks are behind a moment in which it gives freed memory back.
             await trio.sleep(EVERY + 5 if memory else 1)
             first = await look(server)
-            tell(f"at first: {first}")
+            tell(f"at half time: {first}")
             began = trio.current_time()
-            for tenth in range(10):
+            for tenth in range(5, 10):
                 await _work(server, provider, counts.share(0.1), dice)
                 tell(f"after {tenth + 1}/10: {await look(server)}")
             seconds = trio.current_time() - began
