@@ -193,6 +193,8 @@ class SteerDelivered:
     text: str
     row_id: int | None
     iteration: int
+    tool_call_id: str | None = None
+    """The call behind whose result it stands; None behind something else, such as a retried request."""
 
 
 @dataclass(frozen=True, slots=True)

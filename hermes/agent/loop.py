@@ -241,7 +241,8 @@ class _Turn:
             raise
         if text:
             progress.user_intervened = True
-            port.emit(SteerDelivered(port.turn_id, text, stored[-1].row_id, progress.iterations))
+            call_id = port.rows[before - 1].tool_call_id
+            port.emit(SteerDelivered(port.turn_id, text, stored[-1].row_id, progress.iterations, call_id))
 
     async def _redirected(self, text: str) -> LoopEnd | None:
         """The request was cut by a correction: keep what was said, store the correction, ask again."""

@@ -31,10 +31,11 @@ class Interrupt:
     """Made by ``session.interrupt_nowait``: when the constructor returns, everything has been asked to stop.
 
     It reaches the turn with all below it, work that holds the slot instead of a turn, and background delegations;
-    background processes and background prompts go on (decisions, "what a stop reaches").
+    background processes and background prompts go on (decisions, "what a stop reaches"). ``clear_queue`` false: the
+    prompts that wait are not handed back; the first of them runs when the turn has ended.
     """
 
-    def __init__(self, session: Session, reason: CancelReason) -> None:
+    def __init__(self, session: Session, reason: CancelReason, *, clear_queue: bool = True) -> None:
         self.turn = turn = session.slot.turn
         self._others: list[Stoppable] = [work for work in session.side_work.values() if work.interruptible]
         if session.slot.holder is not None:
@@ -43,7 +44,7 @@ class Interrupt:
         if turn is not None:
             nodes = [*turn.scope.walk(), *nodes]
         self.stopped = tuple(_shown(node) for node in nodes)
-        self.dropped = session.drop_queue(keep_notices=True)
+        self.dropped = session.drop_queue(keep_notices=True) if clear_queue else []
         if turn is not None:
             approvals = session.requests.open_requests(method="approval", turn_id=turn.turn_id)
             turn.cancel(reason)

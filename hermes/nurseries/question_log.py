@@ -97,6 +97,25 @@ def _document(request: ClientRequest | LostQuestion, owner: LeaseOwner) -> dict[
     }
 
 
+async def asked_elsewhere(
+    services: Services, *, key: str | None = None, request_id: str | None = None
+) -> LeaseOwner | None:
+    """The living process that asks this question, named by either of its ids, or any question of the session ``key``;
+    None where no other process does, or the store cannot tell."""
+    try:
+        named = None if request_id is None else await services.store.get_record(KIND, request_id)
+        found = [] if key is None else [document for _, document in await services.store.list_records(KIND, owner=key)]
+    except HermesError as error:
+        log.warning("whether another process asks cannot be read: %s", error)
+        return None
+    if named is not None:
+        found = [named]
+    elif request_id is not None:
+        found = [document for document in found if document["approval_id"] == request_id]
+    owners = [LeaseOwner(**document["process"]) for document in found]
+    return next((one for one in owners if one != services.owner and services.owner_lives(one)), None)
+
+
 async def lost_questions(services: Services, key: str) -> list[LostQuestion]:
     """The questions of this session whose server is dead. An unreadable store shows none."""
     try:

@@ -191,8 +191,20 @@ class RunRegistry:
         run = self.find(run_id, principal)
         if run is None:
             await self.status(run_id, principal)
-            raise RunNotActive
+            raise await self._not_active_here(run_id)
         return run
+
+    async def _not_active_here(self, run_id: str) -> RunNotActive:
+        """Names the process that works on the run, if one does."""
+        for kind in (KEYED_RUN, RUN):
+            record = await self.services.store.get_record(kind, run_id)
+            if record is None:
+                continue
+            owner, status = LeaseOwner(**record["owner"]), record.get("status")
+            ended = status is not None and RunStatus(status["status"]).terminal
+            if not ended and owner != self.services.owner and self.services.owner_lives(owner):
+                return RunNotActive(f"another process is working on this run ({owner})", data={"owner": str(owner)})
+        return RunNotActive()
 
     async def _stored_status(self, run_id: str, principal: str) -> dict[str, Any]:
         for kind in (KEYED_RUN, RUN):
@@ -242,9 +254,9 @@ class RunRegistry:
         if not await self.services.store.read_journal(run_id, after=-1, limit=1):
             if RunStatus(status["status"]).terminal:
                 raise RunNotFound("this run keeps no events")
-            raise RunNotActive("another process is working on this run")
+            raise await self._not_active_here(run_id)
         if not RunStatus(status["status"]).terminal:
-            raise RunNotActive("another process is working on this run")
+            raise await self._not_active_here(run_id)
         return RunEvents(self.services, run_id, None)
 
     # --- followers ---

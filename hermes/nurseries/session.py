@@ -389,9 +389,9 @@ class Session:
 
     # --- stop, steer ---
 
-    def interrupt_nowait(self, reason: CancelReason) -> Interrupt:
+    def interrupt_nowait(self, reason: CancelReason, *, clear_queue: bool = True) -> Interrupt:
         """Stop the running turn and drop what waits, at once; ``await interrupt.wait_settled(within)`` for the end."""
-        return Interrupt(self, reason)
+        return Interrupt(self, reason, clear_queue=clear_queue)
 
     def steer(self, text: str) -> bool:
         """Text for the next tool boundary of the running turn. Raises ``EmptyText``; false if no turn takes it."""

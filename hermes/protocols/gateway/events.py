@@ -135,8 +135,9 @@ def _translate_side_event(event: SideEvent) -> WireEvent | None:
         case ev.SteerAccepted(text=text):
             # These three, too.
             return WireEvent("message.steer", {"text": text, "status": "accepted"})
-        case ev.SteerDelivered(text=text):
-            return WireEvent("message.steer", {"text": text, "status": "delivered"})
+        case ev.SteerDelivered(text=text, tool_call_id=call_id):
+            behind = {} if call_id is None else {"tool_id": call_id}
+            return WireEvent("message.steer", {"text": text, "status": "delivered"} | behind)
         case ev.RedirectApplied(text=text):
             return WireEvent("message.steer", {"text": text, "status": "redirected"})
         case (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes.errors import ClientRequestNotFound, EmptyText, SessionNotFound
+from hermes.errors import ClientRequestNotFound, EmptyText, SessionNotFound, SessionOwnedElsewhere
 from hermes.nurseries.client_answers import approval_choice
 from hermes.nurseries.client_requests import ClientRequest
+from hermes.nurseries.question_log import asked_elsewhere
 from hermes.nurseries.session import Session
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.client import GatewayClient
@@ -24,11 +25,13 @@ BY_METHOD = "method"
 
 @methods.method("session.interrupt", s.SessionInterruptParams, "SessionInterruptResult")
 def interrupt(client: GatewayClient, params: s.SessionInterruptParams) -> Any:
-    """Everything is asked to stop before the next frame is read; the answer comes when it has (decisions)."""
+    """Everything is asked to stop before the next frame is read; the answer comes when it has, with the prompts that
+    waited (``dropped_prompts``) and what no model has seen of the steers (``pending_steer``). ``clear_queue`` false:
+    the prompts go on waiting, and the first of them runs then."""
     session = client.session(params.session_id)
     if params.expected_hosted_task_id is not None:
         return {"status": "not_interrupted", "interrupted": False}
-    stop = session.interrupt_nowait(s.cancel_reason(params.reason))
+    stop = session.interrupt_nowait(s.cancel_reason(params.reason), clear_queue=params.clear_queue)
 
     async def settled() -> dict[str, Any]:
         result = await stop.wait_settled(client.server.settings.limits.interrupt_ack)
@@ -75,7 +78,7 @@ def _text(params: s.SessionTextParams) -> str:
 
 
 @methods.method("approval.respond", s.ApprovalRespondParams, "ApprovalRespondResult")
-def approval_respond(client: GatewayClient, params: s.ApprovalRespondParams) -> dict[str, Any]:
+def approval_respond(client: GatewayClient, params: s.ApprovalRespondParams) -> Any:
     """Settles the named, the oldest, or all approvals. A choice that was not offered is refused; the question stays."""
     session = _approval_owner(client, params)
     try:
@@ -83,9 +86,21 @@ def approval_respond(client: GatewayClient, params: s.ApprovalRespondParams) -> 
             params.choice, approval_id=params.request_id, every=params.all, by=BY_METHOD
         )
     except ClientRequestNotFound:
-        return {"resolved": 0}
+        return _not_open(client, {"resolved": 0}, key=session.key, request_id=params.request_id)
     client.catch_up(session)
     return {"resolved": len(settled)}
+
+
+def _not_open(client: GatewayClient, result: dict[str, Any], **named: str | None) -> Awaiting[dict[str, Any]]:
+    """Nothing such is open here. Whoever answers at the wrong process is told which one asks."""
+
+    async def look() -> dict[str, Any]:
+        owner = await asked_elsewhere(client.server.tree.services, **named)
+        if owner is not None:
+            raise SessionOwnedElsewhere(str(owner))
+        return result
+
+    return Awaiting(look)
 
 
 def _approval_owner(client: GatewayClient, params: s.ApprovalRespondParams) -> Session:
@@ -130,22 +145,22 @@ def _owner_of(client: GatewayClient, request_id: str) -> Session | None:
 
 
 @methods.method("clarify.lock", s.ClarifyLockParams, "ClarifyLockResult")
-def clarify_lock(client: GatewayClient, params: s.ClarifyLockParams) -> dict[str, Any]:
+def clarify_lock(client: GatewayClient, params: s.ClarifyLockParams) -> Any:
     session = _owner_of(client, params.request_id)
     if session is None:
-        return {"status": "expired"}
+        return _not_open(client, {"status": "expired"}, request_id=params.request_id)
     remaining = session.requests.lock_clarify(params.request_id, params.question_id, params.answer, by=BY_METHOD)
     client.catch_up(session)
     return {"status": "expired"} if remaining is None else {"status": "ok", "remaining": remaining}
 
 
 @methods.method("request.answer", s.RequestAnswerParams, "StatusResult")
-def request_answer(client: GatewayClient, params: s.RequestAnswerParams) -> dict[str, Any]:
+def request_answer(client: GatewayClient, params: s.RequestAnswerParams) -> Any:
     """The answer to a question, for hosts that cannot write bare responses."""
     session = _owner_of(client, params.id)
     request = session.requests.get(params.id) if session is not None else None
     if session is None or request is None:
-        return {"status": "expired"}
+        return _not_open(client, {"status": "expired"}, request_id=params.id)
     if request.question.method == "approval":
         approval_choice(request.question, params.result.get("choice"))
     settled = session.requests.answer_response(params.id, params.result, by=BY_METHOD)

@@ -43,8 +43,14 @@ def submit(client: GatewayClient, params: s.PromptSubmitParams) -> Any:
     for text in client.early_steers.pop(session.runtime_id, ()):
         session.steer(text)
     if submission.status != "streaming":
-        return {"status": submission.status}
+        return {"status": submission.status} | _place(client, session, submission)
     return Awaiting(lambda: _accepted(session, submission, rewind, params.rebind_survivor_row_ids))
+
+
+def _place(client: GatewayClient, session: Session, submission: Submission) -> dict[str, int]:
+    """How many prompts run before it, itself included; not told to the older dialect, nor of one that does not wait."""
+    waiting = session.slot.queued
+    return {} if client.older or submission not in waiting else {"queue_position": waiting.index(submission) + 1}
 
 
 def _stored_before(session: Session, params: s.PromptSubmitParams) -> int | None:

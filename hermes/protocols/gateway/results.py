@@ -174,6 +174,7 @@ class SessionTitleResult(Result):
 
 class PromptSubmitResult(Result):
     status: Literal["streaming", "queued", "steered", "redirected"]
+    queue_position: int | None = None
     user_row_id: int | None = None
     survivor_user_row_ids: list[int | None] | None = None
     survivor_row_id_map: dict[str, int | None] | None = None

@@ -196,6 +196,7 @@ class PromptSubmitParams(KeyedSessionParams):
 class SessionInterruptParams(KeyedSessionParams):
     expected_hosted_task_id: str | None = None
     reason: AnyReason = None
+    clear_queue: bool = True
 
 
 class SessionTextParams(KeyedParams):

@@ -264,6 +264,7 @@ async def stop_run(call: Call) -> Reply:
         status = await runs.status(run_id, call.principal)
         if RunStatus(status["status"]).terminal:
             return json_reply(status)
+        await runs.require_live(run_id, call.principal)
         raise RunNotActive
     run.cancel(CancelReason(Cause.RUN_STOP, _reason(call)))
     return json_reply({"run_id": run_id, "status": "stopping"})
@@ -313,8 +314,9 @@ async def clarify_run(call: Call) -> Reply:
 async def _answerable(call: Call) -> Run:
     try:
         return await call.api.runs.require_live(call.path["run_id"], call.principal)
-    except RunNotActive:
-        raise ApprovalNotActive from None
+    except RunNotActive as error:
+        # A run of another process: the answer belongs there, and the question stays open.
+        raise ApprovalNotActive(error.message if error.data else None, data=error.data) from None
 
 
 def _request_id(body: Mapping[str, Any]) -> str | None:
@@ -330,8 +332,8 @@ async def steer_run(call: Call) -> Reply:
     """Queue text for the next tool boundary. The state of the run is looked at before the body."""
     try:
         run = await call.api.runs.require_live(call.path["run_id"], call.principal)
-    except RunNotActive:
-        raise RunNotAcceptingSteer from None
+    except RunNotActive as error:
+        raise RunNotAcceptingSteer(error.message if error.data else None, data=error.data) from None
     if run.status is not RunStatus.RUNNING:
         raise RunNotAcceptingSteer(f"the run is {run.status.value}; only a running one takes steer input")
     body = call.json_object()

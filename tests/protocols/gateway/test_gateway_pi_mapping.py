@@ -66,7 +66,7 @@ async def test_follow_up_waits_for_the_turn_and_never_redirects(autojump_clock: 
         await host.call("prompt.submit", session_id=session_id, text="go")
         await host.event("message.start")
         later = await host.call("prompt.submit", session_id=session_id, text="then this", queued=True)
-        assert later == {"status": "queued"}
+        assert later == {"status": "queued", "queue_position": 1}
         assert [(await host.event("message.complete"))["payload"]["text"] for _ in range(2)] == ["one", "two"]
         assert "then this" not in repr(model.requests[0].messages)
 
