@@ -29,7 +29,8 @@ ENV PATH=/opt/hermes/bin:$PATH \
     HERMES_HOME=/home/hermes/.hermes \
     PYTHONUNBUFFERED=1
 
-USER hermes
+# By number, so that a cluster that demands non-root can see that it is.
+USER 1000
 WORKDIR /work
 VOLUME ["/home/hermes/.hermes", "/work"]
 EXPOSE 8642

