@@ -14,7 +14,7 @@ from typing import Any, Literal
 import trio
 
 from hermes.errors import ApprovalNotActive, ApprovalNotPending, ClientRequestNotFound, EmptyText, RunNotAcceptingSteer
-from hermes.events import ClientRequestOpened, SessionEvent
+from hermes.events import ClientRequestOpened, SessionEvent, ToolEnded
 from hermes.messages import Prompt
 from hermes.nurseries.client_requests import ClientRequest
 from hermes.nurseries.event_log import EventLog
@@ -39,7 +39,6 @@ RunKind = Literal["run", "chat", "response", "session_chat"]
 JOURNAL_EVENTS = 10_000
 JOURNAL_BYTES = 8 * 1024 * 1024
 TEXT_EVENT = "message.delta"
-TOOL_EVENT = "tool.completed"
 TOOLS_KEPT = 50
 MERGED_CHARS = 4096
 
@@ -80,11 +79,12 @@ class RunWire:
     """How the surface puts runs into words. None of these waits.
 
     ``event``: name and members of the wire event for a domain event, or None if it is not shown. ``terminal``: of the
-    last event. ``status``: the public status object. ``encode``: JSON to bytes.
+    last event. ``tool``: a call that has ended, for the status. ``status``: the public status object. ``encode``: JSON to bytes.
     """
 
     event: Callable[[SessionEvent], tuple[str, dict[str, Any]] | None]
     terminal: Callable[[Run, TurnRecord], tuple[str, dict[str, Any]]]
+    tool: Callable[[ToolEnded], dict[str, Any]]
     status: Callable[[Run], dict[str, Any]]
     encode: Callable[[Any], bytes]
 
@@ -133,7 +133,7 @@ class Run:
             cost=lambda frame: frame.cost, clock=clock, max_events=JOURNAL_EVENTS, max_cost=JOURNAL_BYTES
         )
         self.tools: deque[Mapping[str, Any]] = deque(maxlen=TOOLS_KEPT)
-        """The newest calls that have ended, in the words of a journaled run's events."""
+        """The newest calls of a journaled run that have ended."""
         self.feeds: list[TurnFeed] = list(request.feeds)
         self._newest: RunFrame | None = None
         self._news = trio.lowlevel.ParkingLot()
@@ -283,8 +283,8 @@ class Run:
         if translated is not None:
             self.publish(*translated)
             self.touch(translated[0])
-            if translated[0] == TOOL_EVENT:
-                self.tools.append(translated[1])
+            if isinstance(event, ToolEnded):
+                self.tools.append(self._wire.tool(event))
 
     def _turn_ended(self, turn: Turn, record: TurnRecord) -> None:
         if turn is self.turn:

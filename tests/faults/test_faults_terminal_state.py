@@ -17,10 +17,15 @@ from hermes.testing import Reply
 from tests.support.acp import acp_client
 from tests.support.core import ScriptedModel, hang, make_services, running_tree
 from tests.support.core import say as core_say
+from tests.support.drivers import RunDriver
 from tests.support.fault_play import calls, playing, say, stream, terminal
 from tests.support.server_process import children_of
 
 MCP_PROGRAM = Path(__file__).parent.parent / "support" / "mcp_hostile_program.py"
+
+
+def hung() -> Reply:
+    return Reply.of({"text": "x"}, faults={"hang": True})
 
 
 @pytest.mark.fault("B-040")
@@ -49,6 +54,18 @@ async def test_a_cancel_in_the_tick_of_the_finish_gives_one_answer(first: str) -
         assert sum(one.get("id") == request and "method" not in one for one in client.frames) == 1
 
 
+@pytest.mark.fault("B-040")
+async def test_a_cancel_behind_the_end_of_a_prompt_changes_nothing() -> None:
+    services, _ = make_services(core_say("all of it"))
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        request = client.start_prompt(session, "hi")
+        assert (await client.answer(request))["result"]["stopReason"] == "end_turn"
+        client.notify("session/cancel", sessionId=session)
+        assert (await client.prompt(session, "again"))["stopReason"] == "end_turn"
+        assert sum(one.get("id") == request and "method" not in one for one in client.frames) == 1
+
+
 @pytest.mark.e2e
 @pytest.mark.fault("B-042")
 async def test_a_cancelled_prompt_never_tells_a_usage_of_nothing(tmp_path: Path) -> None:
@@ -62,6 +79,57 @@ async def test_a_cancelled_prompt_never_tells_a_usage_of_nothing(tmp_path: Path)
         assert answer["result"]["stopReason"] == "cancelled"
         # The first request was counted by the model; the second was left before it said anything of the kind.
         assert answer["result"]["usage"]["totalTokens"] > 0
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("B-042")
+@pytest.mark.parametrize("surface", ["acp", "gateway stdio", "http run"])
+async def test_a_stop_in_the_first_answer_tells_no_usage_or_what_is_known(surface: str, tmp_path: Path) -> None:
+    async with playing(tmp_path / "home", stream("a", "b", "c"), surface=surface) as (driver, provider):
+        await driver.start("go")
+        await provider.wait_chunks(1, 3)
+        await driver.stop()
+        assert (await driver.terminal())["status"] == "interrupted"
+        if surface == "acp":
+            number = driver._prompt_id
+            told = await driver.server.frame(lambda one: one.get("id") == number and "method" not in one)
+            usage = told["result"].get("usage") or {}
+        elif surface == "gateway stdio":
+            usage = (await driver.event("message.complete"))["params"]["payload"].get("usage") or {}
+        else:
+            usage = (await driver.status()).get("usage") or {}
+        totals = [usage[name] for name in ("total", "totalTokens", "total_tokens") if name in usage]
+        assert all(total > 0 for total in totals) or usage.get("estimated"), usage
+
+
+async def refuse(driver: Any) -> None:
+    """Answer the open approval of a turn with no."""
+    if isinstance(driver, RunDriver):
+        told = await driver.client.post(f"/v1/runs/{driver.run_id}/approval", json={"choice": "deny"})
+        assert told.status_code == 200, told.text
+    else:
+        asked = await driver.find(lambda one: one.get("method") == "approval", driver._turn_from)
+        await driver.send({"jsonrpc": "2.0", "id": asked["id"], "result": {"choice": "deny"}})
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("B-044")
+@pytest.mark.parametrize("surface", ["gateway stdio", "http run"])
+async def test_a_denial_completes_a_turn_and_a_stop_in_the_question_does_not(surface: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    keep = home / "keep"
+    ask = terminal(f"rm -rf {keep}")
+    async with playing(home, ask, say("as you wish"), ask, surface=surface) as (driver, provider):
+        keep.mkdir(parents=True)
+        await driver.start("go")
+        await driver.wait_for_question()
+        await refuse(driver)
+        assert (await driver.terminal())["status"] == "complete"
+        await driver.start("again")
+        await driver.wait_for_question()
+        await driver.stop()
+        assert (await driver.terminal())["status"] == "interrupted"
+        assert keep.exists() and len(provider.requests) == 3
 
 
 @pytest.mark.e2e
@@ -113,7 +181,12 @@ async def test_a_stopped_run_is_cancelled_and_keeps_its_text_its_tools_and_its_u
         status = await driver.status()
         assert (status["status"], status["cause"]) == ("cancelled", "run_stop")
         assert status["usage"]["total_tokens"] > 0
-        assert "piece 0, piece 1, " in str(end) or "piece 0, piece 1, " in str(status), (end, status)
+        heard = "".join(event["delta"] for event in events if event["event"] == "message.delta").strip()
+        assert heard.startswith("piece 0, piece 1, ") and "".join(pieces).startswith(heard)
+        assert status["output"].strip() == end["output"].strip() == heard
+        assert [
+            (one["status"], word in one["result"]) for one, word in zip(status["tools"], ("one", "two"), strict=True)
+        ] == [("ok", True)] * 2
 
 
 @pytest.mark.e2e
@@ -137,6 +210,28 @@ async def test_a_peer_whose_pipe_breaks_in_the_moment_of_the_stop_makes_it_no_fa
 
 
 @pytest.mark.e2e
+@pytest.mark.fault("B-050")
+@pytest.mark.parametrize("surface", ["gateway stdio", "acp", "http run"])
+async def test_a_peer_that_dies_of_the_cancel_makes_the_stop_no_failure(surface: str, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    config = {"mcp_servers": {"peer": {"command": sys.executable, "args": [str(MCP_PROGRAM), "breaks", str(notes)]}}}
+    work = (calls(("mcp_peer_mute", {})), say("next"))
+    async with playing(tmp_path / "home", *work, surface=surface, config=config) as (driver, _provider):
+        await driver.start("go")
+        await driver.wait_for_tool()
+        while "call mute" not in notes.read_text():
+            await trio.sleep(0.01)
+        await driver.stop()
+        assert (await driver.terminal())["status"] == "interrupted"
+        if surface == "http run":
+            status = await driver.status()
+            assert status["status"] == "cancelled" and "error" not in status
+        await driver.start("again")
+        assert (await driver.terminal())["status"] == "complete"
+        assert "Traceback" not in driver.server.stderr
+
+
+@pytest.mark.e2e
 @pytest.mark.fault("B-052")
 async def test_a_stop_of_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     work = (say("done"), Reply.of({"text": "x"}, faults={"status": 400}), stream("a"))
@@ -152,7 +247,7 @@ async def test_a_stop_of_a_finished_run_changes_nothing(tmp_path: Path) -> None:
             seen.append(before["status"])
             for _ in range(2):
                 answer = await driver.client.post(f"/v1/runs/{driver.run_id}/stop", json={})
-                assert answer.status_code in (200, 409)
+                assert (answer.status_code, answer.json()["status"]) == (200, before["status"])
                 assert await driver.status() == before
         assert seen == ["completed", "failed", "cancelled"]
 
@@ -172,6 +267,47 @@ async def test_the_reason_of_a_stop_reaches_the_transcript_and_the_model(tmp_pat
         assert "superseded by another request" in str(provider.requests[1].body["messages"])
         export = await driver.call("session.history", session)
         assert "half" in str(export)
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("B-054")
+@pytest.mark.parametrize("source", ["user", "host"])
+async def test_a_reason_with_its_source_is_told_to_the_model_as_it_was_given(source: str, tmp_path: Path) -> None:
+    other = {"user": "The program that runs this conversation stopped", "host": "The user stopped"}
+    own = {"user": other["host"], "host": other["user"]}[source]
+    async with playing(tmp_path / "home", stream("half"), hung(), say("next")) as (driver, provider):
+        session = {"session_id": driver.session_id}
+        for number, text in ((1, "superseded"), (2, None)):
+            await driver.start("go")
+            await provider.wait_for_request(number)
+            if text:
+                await driver.event("message.delta", driver._turn_from)
+            session = {"session_id": driver.session_id}
+            await driver.call("session.interrupt", {**session, "reason": {"source": source, "text": text}})
+            end = await driver.event("message.complete", driver._turn_from)
+            cause = {"user": "user_interrupt", "host": "run_stop"}[source]
+            assert (end["params"]["payload"]["cause"], end["params"]["payload"].get("reason")) == (cause, text)
+        await driver.start("again")
+        assert (await driver.terminal())["status"] == "complete"
+        told = str(provider.requests[2].body["messages"])
+        assert f"{own} this turn: superseded." in told and f"{own} this turn. " in told and other[source] not in told
+        assert "superseded" in str(await driver.call("session.history", session))
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("B-054")
+async def test_the_reason_of_the_stop_of_a_run_is_in_its_status_and_told_to_the_model(tmp_path: Path) -> None:
+    async with playing(tmp_path / "home", stream("half"), say("next"), surface="http run") as (driver, provider):
+        await driver.start("go")
+        await driver._events("message.delta")
+        await driver.client.post(f"/v1/runs/{driver.run_id}/stop", json={"reason": "superseded"})
+        assert (await driver.terminal())["status"] == "interrupted"
+        status = await driver.status()
+        assert (status["cause"], status["reason"]) == ("run_stop", "superseded")
+        await driver.start("again")
+        assert (await driver.terminal())["status"] == "complete"
+        told = str(provider.requests[1].body["messages"])
+        assert "The program that runs this conversation stopped this turn: superseded." in told
 
 
 @pytest.mark.fault("B-054")

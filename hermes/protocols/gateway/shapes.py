@@ -123,7 +123,8 @@ def _message(row: Row, calls: Mapping[str, ToolCall], inline_images: bool) -> di
         message["reasoning"] = row.reasoning
     if row.display_kind is not None:
         message["display_kind"] = row.display_kind
-    if row.display_metadata and row.role == "user":
+    if row.display_metadata and (row.role == "user" or row.display_metadata.get("interrupted")):
+        # Of a stopped turn: by whom and why.
         message["display_metadata"] = dict(row.display_metadata)
     if row.compacted:
         message["compacted"] = True

@@ -80,6 +80,17 @@ def run_event(event: SessionEvent, redact: Redact, *, interim: bool = True) -> t
             return None
 
 
+def finished_tool(event: ToolEnded, redact: Redact) -> dict[str, Any]:
+    """A call that has ended, as the status of a run without a whole answer shows it."""
+    return {
+        "tool": event.name,
+        "tool_call_id": event.call_id,
+        "status": event.result.status,
+        "error": event.result.is_error,
+        "result": preview(event.result.content, redact),
+    }
+
+
 def _redacted(value: Any, redact: Redact) -> Any:
     return redact(value) if isinstance(value, str) else value
 
@@ -228,6 +239,7 @@ def run_wire(redact: Redact, interim: Callable[[], bool]) -> RunWire:
     return RunWire(
         event=lambda event: run_event(event, redact, interim=interim()),
         terminal=terminal_event,
+        tool=lambda event: finished_tool(event, redact),
         status=run_status,
         encode=encode,
     )

@@ -151,7 +151,8 @@ async def test_edit_while_the_agent_is_still_working(autojump_clock: Any) -> Non
         settled = await host.answer(stop)
         assert settled["status"] == "interrupted" and settled["settled"] is True
         frames = {frame["id"]: frame for frame in host.frames[start:] if "id" in frame}
-        assert frames[refused]["error"] == {"code": 4009, "message": "session busy"}
+        error = frames[refused]["error"]
+        assert (error["code"], error["message"], error["data"]["state"]) == (4009, "session busy", "running")
         if "error" in frames.get(again, {}):
             assert frames[again]["error"]["code"] == 4009
             again = host.start("prompt.submit", **edit)
