@@ -124,6 +124,7 @@ async def test_a_database_that_is_not_ours_to_use_is_refused_at_the_start_and_le
 # --- while it runs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault("B-119")
 async def test_a_database_that_cannot_grow_refuses_prompts_and_rewinds_and_is_used_again_afterwards(
     tmp_path: Path,
 ) -> None:

@@ -27,6 +27,7 @@ def environment(provider: FakeProvider) -> dict[str, str]:
     return {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "k" * 20, "HERMES_MODEL": "fake-model"}
 
 
+@pytest.mark.fault("B-096")
 async def test_every_word_comes_once_to_every_client_however_often_it_reconnects(tmp_path: Path) -> None:
     seed = int(os.environ.get("REPLAY_SEED") or random.SystemRandom().randrange(2**32))
     words = [f"w{number} " for number in range(WORDS)]

@@ -370,7 +370,7 @@ class Ordeal:
         self.seen["commands run"] = sum(runs.values())
 
 
-@pytest.mark.fault("B-034")
+@pytest.mark.fault("B-034", "B-119")
 async def test_after_a_kill_at_any_moment_everything_accepted_is_there_and_the_next_prompt_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,6 +101,7 @@ async def test_the_last_cut_comes_back_until_something_new_is_said_also_after_a_
                     assert row_id in [row for row, _text in await editor.history()]
 
 
+@pytest.mark.fault("B-121")
 async def test_an_edit_after_an_interrupt_is_accepted_at_the_first_try(tmp_path: Path) -> None:
     dice = random.Random(3)
     script = Script.of(

@@ -88,6 +88,7 @@ class Crowd:
                 return
 
 
+@pytest.mark.fault("B-144")
 async def test_clients_that_stall_are_told_and_lose_nothing_and_nobody_else_notices(tmp_path: Path) -> None:
     seed = int(os.environ.get("REPLAY_SEED") or random.SystemRandom().randrange(2**32))
     home = tmp_path / "home"

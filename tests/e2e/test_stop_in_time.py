@@ -79,6 +79,7 @@ async def test_the_model_s_socket_is_closed_at_once(surface: str, hung: bool, tm
                 assert took < SOCKET_CLOSED_WITHIN
 
 
+@pytest.mark.fault("B-153")
 @pytest.mark.parametrize("surface", ("gateway stdio", "acp"))
 async def test_stdout_holds_frames_only_whatever_a_plugin_prints(surface: str, tmp_path: Path) -> None:
     install_loud_plugin(tmp_path / "plugins")

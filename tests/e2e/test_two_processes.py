@@ -71,6 +71,7 @@ async def refused_over_http(web: ServerProcess, port: int, key: str, name: str) 
         assert name in answer.text
 
 
+@pytest.mark.fault("B-112")
 async def test_a_session_that_another_process_works_in_is_refused_on_every_surface_and_the_owner_named(
     tmp_path: Path,
 ) -> None:

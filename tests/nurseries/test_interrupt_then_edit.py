@@ -22,7 +22,7 @@ WORK = (
 )
 
 
-@pytest.mark.fault("B-038")
+@pytest.mark.fault("B-038", "B-121")
 @pytest.mark.parametrize("wait_for_answer", [True, False])
 async def test_two_hundred_edits_in_a_row_are_accepted_at_the_first_try(
     wait_for_answer: bool, autojump_clock: trio.testing.MockClock

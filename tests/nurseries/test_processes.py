@@ -373,6 +373,7 @@ async def test_live_list_shows_the_command_with_all_its_pids(supervisor: Process
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.fault("B-173")
 async def test_signals_that_may_not_be_sent_do_not_hang_or_raise(
     supervisor: ProcessSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def places(said: Said, text: str) -> Counter[str]:
     return +found
 
 
+@pytest.mark.fault("B-124")
 @pytest.mark.parametrize("full_disk", [False, True], ids=["", "a write is refused"])
 @pytest.mark.parametrize("redirects", [False, True], ids=["steers", "redirects too"])
 @pytest.mark.parametrize("stop", [False, True], ids=["to the end", "hard stop"])

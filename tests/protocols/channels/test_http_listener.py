@@ -124,6 +124,7 @@ async def test_a_crash_of_the_application_costs_only_its_own_request() -> None:
         assert (await server.get(await server.connect(), "/alive")).endswith(b"/alive")
 
 
+@pytest.mark.fault("B-142")
 async def test_running_out_of_descriptors_does_not_end_the_accept_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     accept = trio.SocketListener.accept
     failures = [OSError(errno.EMFILE, "too many open files")] * 2
@@ -163,6 +164,7 @@ async def test_an_application_that_fails_to_start_fails_the_listener() -> None:
         await HttpListener(broken, limits=limits).serve(await open_listeners("127.0.0.1", 0, limits))
 
 
+@pytest.mark.fault("B-183")
 async def test_an_application_that_returns_from_its_lifespan_at_once_starts() -> None:
     async def no_lifespan(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":

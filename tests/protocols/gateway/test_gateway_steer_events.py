@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from hermes.agent.ports import ToolContext
 from tests.support.core import PlainTool, call, make_services, running_tree, say
 from tests.support.gateway_host import GatewayHost, connected
@@ -17,6 +19,7 @@ def steers_of(host: GatewayHost) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.fault("B-128")
 async def test_a_steer_is_told_to_every_client_that_asked_for_it(autojump_clock: Any) -> None:
     hosts: list[GatewayHost] = []
 

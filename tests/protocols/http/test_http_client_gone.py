@@ -69,6 +69,7 @@ async def started(surface: Surface, route: str, headers: str = "") -> tuple[trio
     return stream, run
 
 
+@pytest.mark.fault("B-106", "B-175")
 @pytest.mark.parametrize("how", MANNERS)
 @pytest.mark.parametrize(("route", "phase"), CASES)
 async def test_cancel_ends_the_turn_at_once_and_the_run_says_why(route: str, phase: str, how: str) -> None:
@@ -91,6 +92,7 @@ async def test_cancel_ends_the_turn_at_once_and_the_run_says_why(route: str, pha
         stream.socket.close()
 
 
+@pytest.mark.fault("B-106")
 @pytest.mark.parametrize("how", MANNERS)
 @pytest.mark.parametrize(
     ("route", "phase"), [case for case in CASES if case[1] not in ("before the first byte", "in a question")]
@@ -120,6 +122,7 @@ async def test_continue_leaves_a_question_open_for_whoever_comes() -> None:
         assert (await surface.ended(run.run_id))["output"] == "asked"
 
 
+@pytest.mark.fault("B-175")
 @pytest.mark.parametrize("route", ["chat stream", "responses stream"])
 async def test_an_http2_stream_that_is_reset_ends_its_turn_and_not_its_connection(route: str) -> None:
     async with http_surface(hang(), say("next")) as surface:

@@ -120,6 +120,7 @@ async def test_an_idempotency_key_lets_a_blocking_call_finish_for_its_retry() ->
         assert len(surface.model.requests) == 1
 
 
+@pytest.mark.fault("B-106")
 async def test_the_configured_policy_holds_where_the_request_says_nothing() -> None:
     settings = Settings.model_validate({"gateway": {"api_server": {"on_disconnect": "continue"}}})
     async with http_surface(say("still here", pause=0.05), settings=settings) as surface:
@@ -139,6 +140,7 @@ async def test_a_run_does_not_mind_its_readers() -> None:
         assert (await surface.ended(run_id))["status"] == "completed"
 
 
+@pytest.mark.fault("B-106")
 async def test_a_reader_can_ask_to_take_the_run_along() -> None:
     async with http_surface(hang()) as surface:
         run_id = (await surface.post("/v1/runs", {"input": "hi"})).json()["run_id"]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from tests.protocols.http.test_http_disconnect import reset
@@ -95,6 +96,7 @@ async def open_and_kill(surface: Surface, run_id: str, dice: random.Random) -> N
         stream.socket.close()
 
 
+@pytest.mark.fault("B-138")
 async def test_readers_that_are_opened_and_killed_leave_nothing_behind() -> None:
     dice = random.Random(SEED)
     with trio.fail_after(600):
@@ -157,6 +159,7 @@ def unchunked(raw: bytes) -> bytes:
     return body
 
 
+@pytest.mark.fault("B-096")
 async def test_a_reader_that_reconnects_at_random_holds_the_same_uncut_sequence() -> None:
     with trio.fail_after(120):
         async with http_surface(talk(1500, 0.003), within=110) as surface:

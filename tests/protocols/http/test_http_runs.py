@@ -144,6 +144,7 @@ async def test_a_burst_that_outruns_the_sessions_window_loses_nothing() -> None:
         assert [frame.data["seq"] for frame in seen] == list(range(len(seen)))
 
 
+@pytest.mark.fault("B-108")
 async def test_a_run_of_a_hundred_thousand_deltas_can_be_read_from_its_beginning_after_its_end() -> None:
     pieces = [f"{number} " for number in range(100_000)]
     async with http_surface(say(*pieces), within=150) as surface:
@@ -337,6 +338,7 @@ class SlowLeases(MemoryStore):
         return await super().begin_turn(key, rows, **options)
 
 
+@pytest.mark.fault("B-129")
 @pytest.mark.parametrize(
     ("path", "body"),
     [
