@@ -85,6 +85,9 @@ _TOKEN_SIGNS = (
     *("dop_v1_", "SG.", "tvly-", "fc-", "lin_api_", "shpat_", "sq0", ":AA", "eyJ", "PRIVATE KEY", "://"),
 )
 _NAME_SIGNS = ("key", "secret", "passw", "passphrase", "token", "credential", "authorization", "sig")
+_HEADER_SIGNS = ("authorization", "x-api-key", "session-token")
+# Where a value is given to a name that one of the patterns for names takes. Searched in lower case: that is quicker.
+_ASSIGNED = lazy_pattern(r"(?:key|secret|passw(?:or)?d|passphrase|token|credentials?|id)[\"']?\s*[:=]\s*")
 
 
 def mask(value: str) -> str:
@@ -127,22 +130,55 @@ def redacts(text: str) -> bool:
     return redact(text) != text
 
 
-def _may_hold_secrets(text: str) -> bool:
+def key_lines(text: str) -> list[range]:
+    """The numbers (from 1) of the lines inside private keys, without those that begin and end one."""
+    found = _PRIVATE_KEY.finditer(text) if "PRIVATE KEY" in text else ()
+    return [
+        range(text.count("\n", 0, one.end(1)) + 2, text.count("\n", 0, one.end(2)) + 1 + (not one[3])) for one in found
+    ]
+
+
+def _lowered(text: str) -> str:
     # The one letter that the patterns take for an s and that has no lower case.
-    lowered = text.lower().replace("ſ", "s")
-    return any(sign in text for sign in _TOKEN_SIGNS) or any(sign in lowered for sign in _NAME_SIGNS)
+    return text.lower().replace("ſ", "s")
 
 
 def _replace(text: str, hide: Callable[[str], str]) -> str:
-    if not _may_hold_secrets(text):
+    lowered = _lowered(text)
+    if not (any(sign in text for sign in _TOKEN_SIGNS) or any(sign in lowered for sign in _NAME_SIGNS)):
         return text
     text = _PRIVATE_KEY.sub(lambda found: _private_key(found, hide), text)
-    text = _AUTHORIZATION.sub(lambda found: _authorization(found, hide), text)
-    text = _URL_USER.sub(
-        lambda found: found[0] if _is_no_value(found[2]) else f"{found[1]}{hide(found[2])}{found[3]}", text
-    )
+    if any(sign in lowered for sign in _HEADER_SIGNS):
+        text = _AUTHORIZATION.sub(lambda found: _authorization(found, hide), text)
+    if "://" in text:
+        text = _URL_USER.sub(
+            lambda found: found[0] if _is_no_value(found[2]) else f"{found[1]}{hide(found[2])}{found[3]}", text
+        )
     text = _URL_QUERY.sub(lambda found: f"{found[1]}{hide(found[2])}", text)
     text = _TOKENS.sub(lambda found: hide(found[0]), text)
+    return _replace_assigned(text, hide)
+
+
+def _replace_assigned(text: str, hide: Callable[[str], str]) -> str:
+    """The patterns for names are slow, so they see only the lines where a name is given a value."""
+    lowered = _lowered(text)
+    if len(lowered) != len(text):
+        return _replace_named(text, hide)
+    parts: list[str] = []
+    done = begin = end = 0
+    for found in _ASSIGNED.finditer(lowered):
+        if found.start() >= end:
+            parts += (text[done:begin], _replace_named(text[begin:end], hide))
+            done, begin = end, max(end, text.rfind("\n", 0, found.start()) + 1)
+        if found.end() >= end:
+            line_end = text.find("\n", found.end())
+            end = line_end if line_end >= 0 else len(text)
+    return "".join((*parts, text[done:begin], _replace_named(text[begin:end], hide), text[end:]))
+
+
+def _replace_named(text: str, hide: Callable[[str], str]) -> str:
+    if not text:
+        return text
     text = _QUOTED.sub(lambda found: _quoted(found, hide), text)
     text = _ENV.sub(lambda found: _env(found, hide), text)
     return _YAML.sub(lambda found: _yaml(found, hide), text)

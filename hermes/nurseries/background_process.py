@@ -23,6 +23,8 @@ from hermes.nurseries.process_spec import (
 from hermes.nurseries.processes import DRAIN, Clearance, ProcessSupervisor, Streams, feed
 
 _END_OF_INPUT = b"\x04"
+_TAKEN_AT_ONCE = 1 << 13
+"""Bytes: looking for secrets in them takes a few milliseconds at most."""
 _QUICKEST_LOOK = 0.01
 _LAZIEST_LOOK = 0.5
 
@@ -105,7 +107,7 @@ class BackgroundProcess:
                 self._streams = await self._supervisor.spawn(entry)
             streams = self._streams
             assert streams.stdout is not None
-            pump = OutputPump(streams.stdout, self._take_output)
+            pump = OutputPump(streams.stdout, self._take_output, step=_TAKEN_AT_ONCE)
             clearance = Clearance()
             try:
                 if self.spec.first_input and adopted is None:

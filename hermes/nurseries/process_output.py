@@ -18,11 +18,15 @@ class OutputPump:
 
     While the process is being ended the pump holds what comes (bounded) instead of calling the sink: a sink
     that raises must not get between us and the kill. `release()` hands it over.
+
+    A sink that takes long per byte says how much it takes at once (`step`): others get their turn in between.
     """
 
-    def __init__(self, stream: trio.lowlevel.FdStream, sink: Callable[[bytes], None]) -> None:
+    def __init__(self, stream: trio.lowlevel.FdStream, sink: Callable[[bytes], None], *, step: int = _CHUNK) -> None:
         self._stream = stream
         self._sink = sink
+        self._step = step
+        self._rest = b""
         self._held = bytearray()
         self._holding = False
         self._at_end = trio.Event()
@@ -39,7 +43,17 @@ class OutputPump:
                 chunk = await self._stream.receive_some(_CHUNK)
             except trio.BrokenResourceError:
                 chunk = b""  # a pseudo-terminal says EIO when its last user has left
-            self._take(chunk)
+            await self._take_in_steps(chunk)
+
+    async def _take_in_steps(self, chunk: bytes) -> None:
+        self._rest = chunk[self._step :]
+        self._take(chunk[: self._step])
+        while self._rest:
+            # A cancel here leaves the rest to `release`.
+            await trio.lowlevel.checkpoint()
+            piece, self._rest = self._rest[: self._step], self._rest[self._step :]
+            if piece:
+                self._take(piece)
 
     async def wait_end(self, within: float) -> None:
         """Wait for the end of the stream, at most `within` seconds."""
@@ -52,6 +66,9 @@ class OutputPump:
 
     def release(self) -> None:
         """Hand over what was held, and what lies in the pipe right now."""
+        rest, self._rest = self._rest, b""
+        if rest:
+            self._take(rest)
         self._drain_nowait()
         self._holding = False
         held, self._held = bytes(self._held), bytearray()

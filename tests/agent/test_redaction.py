@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes.agent.redaction import MASK, SENTINEL, has_mask, mask, redact, redact_file, redact_value
+from hermes.agent.redaction import MASK, SENTINEL, has_mask, key_lines, mask, redact, redact_file, redact_value
 
 TOKEN = "sk-ant-api03-abcdefghijklmnop1234"
 
@@ -113,3 +113,23 @@ def test_data_is_redacted_at_every_depth_and_by_the_names_of_its_entries() -> No
     assert shown["settings"]["pattern"] == "password" and shown["settings"]["key"] == "Enter"
     assert shown["tasks"][0]["count"] == 2 and shown["tasks"][0]["done"] is None
     assert shown["command"].endswith(" run")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password =\n   'abc123DEF456'",
+        "first line\npassword: abc123DEF456\nlast line",
+        "key\nİ İ İ\nexport API_KEY=abc123DEF456",
+        "token=abc123DEF456\nnothing\n\ntoken=abc123DEF456",
+    ],
+)
+def test_values_given_to_names_are_found_between_other_lines(text: str) -> None:
+    assert "abc123DEF456" not in redact(text)
+    assert redact(text).count("\n") == text.count("\n")
+
+
+def test_the_lines_inside_private_keys_are_known() -> None:
+    begin, end = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+    assert key_lines(f"a\n{begin}\nx\ny\n{end}\nz\n{begin}\nq") == [range(3, 5), range(8, 9)]
+    assert key_lines("no key at all") == []

@@ -184,6 +184,17 @@ async def test_terminal_echoes_and_follows_its_size(supervisor: ProcessSuperviso
     assert (await process.wait()).exit_code == 6
 
 
+async def test_others_get_their_turn_between_the_pieces_of_a_long_output(
+    supervisor: ProcessSupervisor, nursery: trio.Nursery
+) -> None:
+    pieces: list[bytes] = []
+    process = BackgroundProcess(supervisor, shell("head -c 60000 /dev/zero"), on_output=pieces.append)
+    await nursery.start(process.supervise)
+    await process.wait()
+    assert sum(map(len, pieces)) == 60_000
+    assert max(map(len, pieces)) <= 8192
+
+
 async def test_tree_under_a_terminal_dies_with_it(supervisor: ProcessSupervisor, nursery: trio.Nursery) -> None:
     mark = MARKS.next()
     spec = ProcessSpec(hostile_tree(mark), ENV, terminal=TerminalSize(), kill_grace=0.05)

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import trio
 
 from hermes.agent.path_rules import may_read
 from hermes.agent.ports import ParallelClass, ProcessRequest, ToolContext, ToolFlags, ToolOutput, ToolSpec
-from hermes.agent.redaction import redact_file
+from hermes.agent.redaction import SENTINEL, key_lines, redact_file
 from hermes.agent.tools.base import BuiltinTool, absolute, choice, failure, number, parameters, result, text
-from hermes.agent.tools.search_walk import MAX_LINE, VCS, Found, Walk, glob_matches
+from hermes.agent.tools.search_walk import MAX_LINE, VCS, Found, Walk, glob_matches, text_lines
 from hermes.errors import HermesError
 
 _TIMEOUT = 60.0
@@ -78,6 +79,8 @@ class SearchFiles(BuiltinTool):
                 await trio.to_thread.run_sync(walk.slice)
         await self._order(walk, arguments)
         self._hide(walk)
+        if self.services.redact:
+            await trio.to_thread.run_sync(_mask_keys, walk)
         return self._result(ctx, walk, arguments, by_name=by_name)
 
     async def _ripgrep(self, ctx: ToolContext, walk: Walk, pattern: str) -> str | None:
@@ -176,6 +179,14 @@ class SearchFiles(BuiltinTool):
                 lines.append(_shown(current, cwd))
             lines.append(f"  {found.line}{':' if found.hit else '-'} {content}")
         return {"text": "\n".join(lines)}
+
+
+def _mask_keys(walk: Walk) -> None:
+    """A line of a private key shows by itself nothing that tells it from other text: its file has to be asked."""
+    keys = {path: key_lines("\n".join(text_lines(path))) for path in {found.path for found in walk.found}}
+    for place, found in enumerate(walk.found):
+        if any(found.line in lines for lines in keys[found.path]):
+            walk.found[place] = replace(found, content=SENTINEL)
 
 
 def _with_context(found: Sequence[Found]) -> list[list[Found]]:

@@ -96,6 +96,14 @@ class Walk:
         return len(raw)
 
 
+def text_lines(path: str) -> list[str]:
+    """The lines of one file as they are searched; none if it cannot be read."""
+    try:
+        return _lines(read_bytes(Path(path), limit=_LARGEST)[0])
+    except (OSError, FileRefused):
+        return []
+
+
 def glob_matches(glob: str, path: Path, root: Path) -> bool:
     """A glob with a slash is matched against the path below the root, any other against the name."""
     patterns = _braces(glob)

@@ -140,7 +140,8 @@ class Terminal(BuiltinTool):
         if outcome.moved is not None:
             return await self._moved(ctx, output, outcome.moved)
         cwd = None if arguments.get("workdir") else self._keep(ctx, state)
-        return await self._result(ctx, output, outcome, approval, cwd=cwd, note=moved, pty=bool(arguments.get("pty")))
+        note = _with_note_on_terminal(moved, arguments, with_sudo)
+        return await self._result(ctx, output, outcome, approval, cwd=cwd, note=note, pty=bool(arguments.get("pty")))
 
     def cancelled(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         """The result of an interrupted command: its partial output and exit code 130."""
@@ -305,7 +306,7 @@ class Terminal(BuiltinTool):
             "exit_code": 0,
             "notify_on_complete": wants_notice,
         }
-        if note:
+        if note := _with_note_on_terminal(note, arguments, with_sudo):
             body["note"] = note
         return ToolOutput(as_json(body), summary=f"started {info.process_id}", details=_details(command, directory, 0))
 
@@ -360,6 +361,13 @@ class Terminal(BuiltinTool):
 
 def _details(command: str, cwd: str | None, code: int | None) -> dict[str, Any]:
     return {"command": redact(command)[:4000], "cwd": cwd, "exit_code": code}
+
+
+def _with_note_on_terminal(note: str | None, arguments: Mapping[str, Any], with_sudo: bool) -> str | None:
+    if not (with_sudo and arguments.get("pty")):
+        return note
+    lost = "the command ran without a terminal: sudo reads the password from its input"
+    return f"{note}; {lost}" if note else lost
 
 
 def _hint(command: str, *, pty: bool) -> str | None:

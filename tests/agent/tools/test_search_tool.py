@@ -89,6 +89,21 @@ async def test_secrets_are_masked_and_denied_files_not_searched(ctx: FakeToolCon
     assert "abcdef123456" not in value["matches"][0]["content"]
 
 
+@pytest.mark.parametrize("with_ripgrep", [True, False])
+async def test_a_hit_inside_a_private_key_is_masked_whatever_its_file_is_called(
+    ctx: FakeToolContext, with_ripgrep: bool
+) -> None:
+    if with_ripgrep and shutil.which("rg") is None:
+        pytest.skip("ripgrep is not installed")
+    key = "-----BEGIN PRIVATE KEY-----\r\nMIIEvQ0011\r\nMIIEvQ0022\r\n-----END PRIVATE KEY-----\r\n"
+    Path(ctx.memory.cwd, "notes.txt").write_bytes(f"MIIEvQ before\r\n{key}MIIEvQ behind\r\n".encode())
+    rg = shutil.which("rg") if with_ripgrep else None
+    tool = SearchFiles(make_services(ctx.home.parent, ripgrep=rg))
+    value = json.loads((await tool.run(ctx, {"pattern": "MIIEvQ", "context": 1})).content)
+    assert "MIIEvQ00" not in json.dumps(value)
+    assert "MIIEvQ before" in json.dumps(value) and "MIIEvQ behind" in json.dumps(value)
+
+
 async def test_search_is_heard_between_slices_when_it_is_cancelled(ctx: FakeToolContext) -> None:
     for index in range(600):
         Path(ctx.memory.cwd, f"f{index}.txt").write_text("x\n")

@@ -223,7 +223,9 @@ esac
 """
 
 
-async def run_sudo(ctx: FakeToolContext, tmp_path: Path, command: str, configured: str = "") -> dict[str, Any]:
+async def run_sudo(
+    ctx: FakeToolContext, tmp_path: Path, command: str, configured: str = "", **more: Any
+) -> dict[str, Any]:
     programs = tmp_path / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "sudo").write_text(FAKE_SUDO)
@@ -232,7 +234,7 @@ async def run_sudo(ctx: FakeToolContext, tmp_path: Path, command: str, configure
     environment = {**services.environment, "PATH": f"{programs}:{services.environment['PATH']}"}
     with trio.fail_after(30):
         services = make_services(tmp_path, environment=environment, sudo_password=lambda: configured)
-        output = await Terminal(services).run(ctx, {"command": command})
+        output = await Terminal(services).run(ctx, {"command": command, **more})
     assert isinstance(output, ToolOutput)
     assert "open sesame" not in output.content
     value: dict[str, Any] = json.loads(output.content)
@@ -246,6 +248,15 @@ async def test_sudo_asks_once_for_the_password_and_never_shows_it(ctx: FakeToolC
     assert ctx.asked[0].timeout == 120
     assert (await run_sudo(ctx, tmp_path, "sudo echo again"))["output"] == "again\n"
     assert len(ctx.asked) == 1
+
+
+async def test_a_command_that_gets_no_terminal_because_of_sudo_says_so(ctx: FakeToolContext, tmp_path: Path) -> None:
+    ctx.answers.append(Answered({"value": "open sesame"}))
+    value = await run_sudo(ctx, tmp_path, "sudo echo done; [ -t 1 ] || echo none", pty=True)
+    assert (value["output"], value["note"]) == (
+        "done\nnone\n",
+        "the command ran without a terminal: sudo reads the password from its input",
+    )
 
 
 async def test_a_wrong_password_for_sudo_is_forgotten_and_asked_for_again(ctx: FakeToolContext, tmp_path: Path) -> None:
