@@ -16,6 +16,7 @@ from typing import Any
 
 from hermes import __version__
 from hermes.agent.ports import ResolvedModel, Tool, TranscriptStore
+from hermes.agent.providers.command_keys import CommandKeys
 from hermes.agent.providers.http_stream import HttpClient, ProxySettings
 from hermes.agent.providers.registry import Models
 from hermes.agent.redaction import redact
@@ -27,10 +28,12 @@ from hermes.agent.tools.services import ToolServices
 from hermes.agent.tools.spillover import write_spillover
 from hermes.config import LoadedSettings, child_environment, proxy_variables
 from hermes.events import ConfigChanged, ServerEvent, event_cost
+from hermes.known_secrets import KnownSecrets
 from hermes.live_config import LiveConfig
 from hermes.model_settings import custom_providers, fallback_specs, model_settings, route_specs
 from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.ids import random_ids
+from hermes.nurseries.key_commands import KeyCommands
 from hermes.nurseries.local_model import LocalModelServer
 from hermes.nurseries.mcp_servers import McpServers, session_tools
 from hermes.nurseries.mcp_transport import TransportHost
@@ -65,13 +68,15 @@ def build_services(
         limit_per_session=loaded.settings.limits.max_processes,
         home=home,
     )
-    hide = redact if loaded.settings.security.redact_secrets else _as_it_is
+    learned = KnownSecrets()
+    hide = _hiding(learned) if loaded.settings.security.redact_secrets else _as_it_is
 
     def environment() -> Mapping[str, str]:
         return child_environment(config.current())
 
     local = LocalModelServer(supervisor, environment)
-    models = _follow_config(config, announce, local)
+    keys = CommandKeys(KeyCommands(supervisor, environment, str(Path.home())), learned.add)
+    models = _follow_config(config, announce, local, keys)
     mcp = McpServers(TransportHost(supervisor, environment, str(Path.home()), redact=hide))
     mcp.configure_from(loaded.settings.mcp_servers)
     tools = tool_services(loaded, config, mcp)
@@ -121,7 +126,9 @@ def _observed_tree() -> LiveTree:
     return tree
 
 
-def _follow_config(config: LiveConfig, announce: EventLog[ServerEvent], local: LocalModelServer) -> Models:
+def _follow_config(
+    config: LiveConfig, announce: EventLog[ServerEvent], local: LocalModelServer, keys: CommandKeys
+) -> Models:
     """The model registry of the moment: a changed configuration changes it too, and everybody is told."""
     loaded = config.loaded
     models = Models(
@@ -132,6 +139,7 @@ def _follow_config(config: LiveConfig, announce: EventLog[ServerEvent], local: L
         fallbacks=fallback_specs(loaded),
         routes=route_specs(loaded),
         local=local,
+        keys=keys,
     )
 
     def config_changed(now: LoadedSettings, keys: Any) -> None:
@@ -201,6 +209,11 @@ def tool_services(loaded: LoadedSettings, config: LiveConfig, mcp: McpServers) -
 
 def _spill(home: Path, name: str, text: str) -> str | None:
     return write_spillover(home, name, text, now=time.time())
+
+
+def _hiding(learned: KnownSecrets) -> Callable[[str], str]:
+    """What looks like a secret, and what is known to be one."""
+    return lambda text: redact(learned.hide(text))
 
 
 def _as_it_is(text: str) -> str:

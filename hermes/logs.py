@@ -95,6 +95,13 @@ def set_up_logging(options: LogOptions, redact: Redact = lambda text: text, *, s
     logging.raiseExceptions = False
 
 
+def hide_in_logs(hide: Redact) -> None:
+    """One more redaction for the log that ``set_up_logging`` has set up; a log that somebody else keeps stays as is."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, _Redacting):
+            handler.formatter.redact_also(hide)
+
+
 class DescriptorHandler(logging.Handler):
     """Writes to a descriptor without ever waiting for its reader.
 
@@ -132,12 +139,22 @@ class DescriptorHandler(logging.Handler):
         return True
 
 
-class TextFormatter(logging.Formatter):
-    """``2026-01-31T12:00:00.123Z INFO hermes.nurseries.turn [session=… turn=…] text``"""
-
+class _Redacting(logging.Formatter):
     def __init__(self, redact: Redact) -> None:
         super().__init__()
-        self._redact = redact
+        self._redactions = [redact]
+
+    def redact_also(self, redact: Redact) -> None:
+        self._redactions.append(redact)
+
+    def _redact(self, text: str) -> str:
+        for redact in self._redactions:
+            text = redact(text)
+        return text
+
+
+class TextFormatter(_Redacting):
+    """``2026-01-31T12:00:00.123Z INFO hermes.nurseries.turn [session=… turn=…] text``"""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = _fields.get()
@@ -147,12 +164,8 @@ class TextFormatter(logging.Formatter):
         return self._redact("\n".join([text, *_traceback(self, record)]))
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_Redacting):
     """One JSON object per line. Redacted before it is encoded, so that quoting cannot hide a secret."""
-
-    def __init__(self, redact: Redact) -> None:
-        super().__init__()
-        self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {

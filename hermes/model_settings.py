@@ -102,6 +102,7 @@ def _custom(row: Mapping[str, Any]) -> CustomProvider:
         base_url=_address(row) or "",
         api_key=_text(row, "api_key"),
         key_env=_text(row, "key_env"),
+        key_cmd=_command(row),
         api_mode=_text(row, "api_mode") or _text(row, "transport"),
         default_model=_text(row, "default_model") or _text(row, "model"),
         models=windows,
@@ -111,6 +112,14 @@ def _custom(row: Mapping[str, Any]) -> CustomProvider:
         request_timeout=_seconds(row, "request_timeout_seconds"),
         stale_timeout=_seconds(row, "stale_timeout_seconds"),
     )
+
+
+def _command(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """``key_cmd``: a line for the shell, or the words of a command."""
+    given = row.get("key_cmd")
+    if isinstance(given, list | tuple):
+        return tuple(str(word) for word in given)
+    return ("/bin/sh", "-c", str(given)) if given else ()
 
 
 def _address(row: Mapping[str, Any]) -> str | None:

@@ -167,8 +167,16 @@ class TopLevel(Area):
     """Settings that belong to no area."""
 
     model_aliases: Mapping[str, Any] = setting({}, "Short names of models.")
-    providers: Mapping[str, Mapping[str, Any]] = setting({}, "Named endpoints by name.", secret=True)
-    custom_providers: tuple[Mapping[str, Any], ...] = setting((), "Named endpoints as a list.", secret=True)
+    providers: Mapping[str, Mapping[str, Any]] = setting(
+        {},
+        "Named endpoints by name: base_url, api_key or key_env or key_cmd (a command that prints the key), api_mode, "
+        "default_model, models, context_length, extra_headers, extra_body, request_timeout_seconds, "
+        "stale_timeout_seconds.",
+        secret=True,
+    )
+    custom_providers: tuple[Mapping[str, Any], ...] = setting(
+        (), "Named endpoints as a list: the same, each with its name.", secret=True
+    )
     fallback_providers: tuple[Any, ...] = setting((), "Models to try when the first one fails, in order.", secret=True)
     toolsets: Words = setting((), "Toolsets that are offered; empty: the host's preset.")
     file_read_max_chars: int = setting(100_000, "Characters of one file read.", gt=0)

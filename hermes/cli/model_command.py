@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from hermes.agent.providers.command_keys import CommandKeys
 from hermes.agent.providers.http_stream import HttpClient, ProxySettings
 from hermes.agent.providers.local_model import ListedLocalModel
 from hermes.agent.providers.registry import Models
 from hermes.cli.options import load, shared_options
 from hermes.cli.tables import busy, print_table
-from hermes.config import LoadedSettings, proxy_variables, save_setting
+from hermes.config import LoadedSettings, child_environment, proxy_variables, save_setting
 from hermes.errors import HermesError
 from hermes.model_settings import custom_providers, fallback_specs, model_settings
+from hermes.nurseries.key_commands import KeyCommands
+from hermes.nurseries.process_tree import owner_tag
+from hermes.nurseries.processes import ProcessSupervisor
 
 T = TypeVar("T")
 ASK_WITHIN: Final = 20.0
@@ -114,6 +119,7 @@ def with_models(loaded: LoadedSettings, work: Callable[[Models], Awaitable[T]]) 
             custom=custom_providers(loaded),
             fallbacks=fallback_specs(loaded),
             local=ListedLocalModel(),
+            keys=CommandKeys(_key_commands(loaded)),
         )
         try:
             with trio.fail_after(ASK_WITHIN):
@@ -128,6 +134,11 @@ def with_models(loaded: LoadedSettings, work: Callable[[Models], Awaitable[T]]) 
         raise click.ClickException(error.message) from error
     except trio.TooSlowError:
         raise click.ClickException(f"no answer within {ASK_WITHIN:g} s") from None
+
+
+def _key_commands(loaded: LoadedSettings) -> KeyCommands:
+    supervisor = ProcessSupervisor(owner_tag(str(loaded.home)), kill_grace=loaded.settings.limits.kill_grace)
+    return KeyCommands(supervisor, lambda: child_environment(loaded.settings), str(Path.home()))
 
 
 def _load(shared: dict[str, Any]) -> LoadedSettings:

@@ -17,6 +17,7 @@ import orjson
 
 from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest
 from hermes.agent.providers.anthropic_messages import MessagesFormat
+from hermes.agent.providers.command_keys import CommandKeys
 from hermes.agent.providers.delta_runs import DeltaRuns
 from hermes.agent.providers.error_reports import response_error
 from hermes.agent.providers.http_stream import HttpClient, HttpRequest, HttpResponse, Patience, Timeouts
@@ -25,6 +26,7 @@ from hermes.agent.providers.openai_responses import ResponsesFormat
 from hermes.agent.providers.sse_reader import SseReader
 from hermes.agent.providers.wire_format import Endpoint, StreamParser, WireFormat, dump_body
 from hermes.errors import ProviderError
+from hermes.known_secrets import MASK, SHORTEST
 from hermes.patterns import lazy_pattern
 
 USER_AGENT: Final = "hermes-agent-server"
@@ -62,23 +64,33 @@ _REFUSAL: Final = lazy_pattern(
 class HttpProvider:
     """One endpoint. Calls may run side by side."""
 
-    def __init__(self, endpoint: Endpoint, client: HttpClient, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        client: HttpClient,
+        *,
+        clock: Callable[[], float] = time.time,
+        keys: CommandKeys | None = None,
+    ) -> None:
         self.name = endpoint.name
         self.base_url = endpoint.base_url
         self._endpoint = endpoint
         self._wire = FORMATS[endpoint.api_mode]
         self._client = client
         self._clock = clock
+        self._keys = keys or CommandKeys()
         self._refused: frozenset[str] = frozenset()
 
     async def call(self, request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
+        endpoint = await self._with_key()
         for _ in OPTIONAL_FIELDS:
-            body = self._wire.body(request, self._endpoint, self._refused)
+            body = self._wire.body(request, endpoint, self._refused)
             try:
-                return await self._attempt(request, body, on_delta)
+                return await self._attempt(request, body, endpoint, on_delta)
             except ProviderError as error:
                 field = refused_field(error, body)
                 if field is None:
+                    self._judge_key(error, endpoint)
                     error.provider = error.provider or self.name
                     error.model = error.model or request.model
                     raise
@@ -90,20 +102,39 @@ class HttpProvider:
     async def aclose(self) -> None:
         """The client is shared and closed by its owner."""
 
-    async def _attempt(self, request: ModelRequest, body: dict[str, Any], on_delta: DeltaSink) -> ModelFinished:
+    async def _with_key(self) -> Endpoint:
+        endpoint = self._endpoint
+        if not endpoint.key_cmd:
+            return endpoint
+        return replace(endpoint, api_key=await self._keys.key(endpoint.key_cmd, self.name))
+
+    def _judge_key(self, error: ProviderError, endpoint: Endpoint) -> None:
+        """A refused key of a command is asked for again by the next try; no error shows the key it is about."""
+        key = endpoint.api_key or ""
+        if len(key) >= SHORTEST and key in error.message:
+            error.message = error.message.replace(key, MASK)
+            error.args = (error.message,)
+        if endpoint.key_cmd and error.status == 401 and error.error_class.startswith("auth"):
+            self._keys.refused(endpoint.key_cmd, endpoint.api_key)
+            # Revoked or expired is what its successor replaces.
+            error.error_class = "auth"
+
+    async def _attempt(
+        self, request: ModelRequest, body: dict[str, Any], endpoint: Endpoint, on_delta: DeltaSink
+    ) -> ModelFinished:
         data = dump_body(body)
         headers = [
             ("User-Agent", USER_AGENT),
             ("Content-Type", "application/json"),
             ("Accept", "text/event-stream" if request.stream else "application/json"),
-            *self._wire.headers(request, self._endpoint),
+            *self._wire.headers(request, endpoint),
         ]
-        own = {name.lower() for name, _ in self._endpoint.headers}
-        headers = [pair for pair in headers if pair[0].lower() not in own] + list(self._endpoint.headers)
+        own = {name.lower() for name, _ in endpoint.headers}
+        headers = [pair for pair in headers if pair[0].lower() not in own] + list(endpoint.headers)
         deltas = DeltaRuns(on_delta)
-        parser = self._wire.parser(request, self._endpoint, deltas)
-        message = HttpRequest("POST", self._wire.url(self._endpoint), headers, data)
-        response = await self._client.open(message, timeouts_for(self._endpoint, request, len(data)))
+        parser = self._wire.parser(request, endpoint, deltas)
+        message = HttpRequest("POST", self._wire.url(endpoint), headers, data)
+        response = await self._client.open(message, timeouts_for(endpoint, request, len(data)))
         with response:
             if not 200 <= response.status < 300:
                 text = await response.read(MAX_ERROR_BODY, _ERROR_BODY_PATIENCE)

@@ -36,6 +36,8 @@ class CustomProvider:
     base_url: str
     api_key: str | None = None
     key_env: str | None = None
+    key_cmd: tuple[str, ...] = ()
+    """Prints the key, where neither of the two above gives one."""
     api_mode: str | None = None
     default_model: str | None = None
     models: Mapping[str, int | None] = field(default_factory=dict)

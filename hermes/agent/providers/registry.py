@@ -27,16 +27,18 @@ from hermes.agent.provider_rows import (
     slug,
 )
 from hermes.agent.providers import menu
+from hermes.agent.providers.command_keys import CommandKeys
 from hermes.agent.providers.demo import DEMO_MODEL, DemoProvider, demo_model
 from hermes.agent.providers.http_provider import FORMATS, HttpProvider
 from hermes.agent.providers.http_stream import HttpClient
 from hermes.agent.providers.local_model import LOCAL, LocalModelHost, LocalProvider, resolved_local
-from hermes.agent.providers.local_servers import ServedModel, is_local_url, list_models, probe
+from hermes.agent.providers.local_servers import ServedModel, is_local_url
+from hermes.agent.providers.model_lists import ModelLists
 from hermes.agent.providers.model_records import CustomProvider as CustomProvider
 from hermes.agent.providers.model_records import FallbackSpec as FallbackSpec
 from hermes.agent.providers.model_records import ModelSettings as ModelSettings
 from hermes.agent.providers.wire_format import Endpoint
-from hermes.errors import InvalidValue, ProviderError, ProviderNotConfigured
+from hermes.errors import InvalidValue, ProviderNotConfigured
 
 Credentials = Mapping[str, str]
 """Variables by name, from the environment and the home's ``.env``; nothing else is read."""
@@ -60,15 +62,17 @@ class Models:
         routes: Mapping[str, FallbackSpec] | None = None,
         clock: Callable[[], float] = time.time,
         local: LocalModelHost | None = None,
+        keys: CommandKeys | None = None,
     ) -> None:
-        """``local`` runs the packaged model; without one there is none."""
+        """``local`` runs the packaged model, ``keys`` the commands that print keys; without one there is none."""
         self._client = client
         self._local = local
         self._clock = clock
         self._providers: dict[Endpoint, HttpProvider] = {}
         self._endpoints: dict[str, Endpoint] = {}
         """By provider, as the settings of the moment have it: each turn asks several times."""
-        self._lists: dict[str, tuple[ServedModel, ...]] = {}
+        self._keys = keys or CommandKeys()
+        self._lists = ModelLists(client, self._keys)
         self._demo = DemoProvider()
         self.configure(settings, credentials, custom=custom, fallbacks=fallbacks, routes=routes)
 
@@ -114,11 +118,13 @@ class Models:
             name = own if chosen == self.choose_provider(own, own_provider) else None
         name = name or self._default_of(chosen)
         if name is None:
-            name = await self._first_served(endpoint)
+            name = await self._lists.first(endpoint)
         check_served(name, chosen)
         name = native_spelling(chosen, name) or name
         resolved = self._describe(name, endpoint, source)
-        return await self._with_local_window(resolved, endpoint)
+        if not endpoint.local or self._window_of(name, endpoint) is not None:
+            return resolved
+        return await self._lists.with_local_window(resolved, endpoint)
 
     def provider_for(self, resolved: ResolvedModel) -> Provider:
         if resolved.demo or resolved.provider == DEMO:
@@ -129,7 +135,7 @@ class Models:
         endpoint = self._fallback_endpoint(spec) if spec is not None else self._endpoint(resolved.provider)
         endpoint = replace(endpoint, deadlines=self._settings.deadlines)
         if endpoint not in self._providers:
-            self._providers[endpoint] = HttpProvider(endpoint, self._client, clock=self._clock)
+            self._providers[endpoint] = HttpProvider(endpoint, self._client, clock=self._clock, keys=self._keys)
         return self._providers[endpoint]
 
     def fallbacks(self) -> Sequence[ResolvedModel]:
@@ -198,10 +204,7 @@ class Models:
 
     async def served_models(self, provider: str, *, refresh: bool = False) -> tuple[ServedModel, ...]:
         """What the endpoint lists, from memory unless ``refresh``. Raises ``ProviderError``."""
-        endpoint = self._endpoint(provider)
-        if refresh:
-            self._lists.pop(endpoint.base_url, None)
-        return await self._list(endpoint)
+        return await self._lists.served(self._endpoint(provider), refresh=refresh)
 
     @property
     def configuration(self) -> ModelSettings:
@@ -353,14 +356,17 @@ class Models:
         host = urlsplit(custom.base_url).hostname or ""
         row = row_for_host(host)
         key = custom.api_key or self._credentials.get(custom.key_env or "")
-        key = key or (self._first_key(row) if row is not None else None)
+        command = () if key else custom.key_cmd
+        if not command:
+            key = key or (self._first_key(row) if row is not None else None)
         local = is_local_url(custom.base_url)
-        if not key and not local:
+        if not key and not command and not local:
             raise ProviderNotConfigured(f"no key for {custom.name}: set {custom.key_env or 'its api_key'}")
         return Endpoint(
             name=custom.id,
             base_url=custom.base_url,
             api_key=key or PLACEHOLDER_KEY,
+            key_cmd=command,
             api_mode=_mode(custom.api_mode, custom.base_url, row.api_mode if row is not None else "chat_completions"),
             local=local,
             headers=tuple(custom.extra_headers.items()),
@@ -391,49 +397,6 @@ class Models:
         if custom is not None:
             return custom.default_model or next(iter(custom.models), None)
         return default_model(provider)
-
-    async def _first_served(self, endpoint: Endpoint) -> str:
-        try:
-            served = await self._list(endpoint)
-        except ProviderError as error:
-            raise ProviderNotConfigured(
-                f"no model is configured and {endpoint.host} could not be asked: {error.message}; set model.default"
-            ) from error
-        loaded = [model for model in served if model.loaded] or list(served)
-        if not loaded:
-            raise ProviderNotConfigured(f"no model is configured and {endpoint.host} lists none; set model.default")
-        return loaded[0].id
-
-    async def _list(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
-        cached = self._lists.get(endpoint.base_url)
-        if cached is None:
-            headers = [*endpoint.headers]
-            if endpoint.api_key and endpoint.api_mode == "anthropic_messages":
-                headers += [("x-api-key", endpoint.api_key), ("anthropic-version", "2023-06-01")]
-            elif endpoint.api_key:
-                headers.append(("Authorization", f"Bearer {endpoint.api_key}"))
-            cached = self._lists[endpoint.base_url] = await list_models(self._client, endpoint.base_url, headers)
-        return cached
-
-    async def _with_local_window(self, resolved: ResolvedModel, endpoint: Endpoint) -> ResolvedModel:
-        """A local server knows its own window best; it is asked once, and only if nobody configured one."""
-        if not endpoint.local or self._window_of(resolved.model, endpoint) is not None:
-            return resolved
-        key = f"{endpoint.base_url}#{resolved.model}"
-        if key not in self._lists:
-            self._lists[key] = ()
-            try:
-                served = await self._list(endpoint)
-            except ProviderError:
-                return resolved
-            listed = next((model for model in served if model.id == resolved.model and model.context), None)
-            if listed is None:
-                listed = await probe(self._client, endpoint, resolved.model)
-            self._lists[key] = (listed,)
-        known = next(iter(self._lists[key]), None)
-        if known is None:
-            return resolved
-        return replace(resolved, context_length=known.context or resolved.context_length, warning=known.warning)
 
     def _window_of(self, model: str, endpoint: Endpoint) -> int | None:
         custom = self._custom.get(slug(endpoint.name)) if endpoint.name.startswith("custom:") else None

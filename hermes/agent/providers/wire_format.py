@@ -46,6 +46,8 @@ class Endpoint:
     name: str
     base_url: str
     api_key: str | None = None
+    key_cmd: tuple[str, ...] = ()
+    """A command that prints the key; ``api_key`` does not count then."""
     api_mode: str = "chat_completions"
     local: bool = False
     headers: tuple[tuple[str, str], ...] = ()

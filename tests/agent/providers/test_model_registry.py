@@ -342,3 +342,21 @@ async def test_local_without_the_packages_says_how_to_get_them_and_with_a_base_u
     resolved = await moved.resolve("mine", None)
     assert (resolved.provider, endpoint_of(moved, resolved).base_url) == ("custom", "http://127.0.0.1:1/v1")
     assert not moved.has_local()
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "command"),
+    [
+        ({"key_cmd": ("k",)}, "no-key-required", ("k",)),
+        ({"key_cmd": ("k",), "api_key": "written"}, "written", ()),
+        ({"key_cmd": ("k",), "key_env": "OFFICE"}, "in-a-variable", ()),
+        ({"key_cmd": ("k",), "key_env": "MISSING"}, "no-key-required", ("k",)),
+    ],
+)
+async def test_a_command_is_asked_where_no_key_is_written(
+    client: HttpClient, given: dict[str, Any], key: str, command: tuple[str, ...]
+) -> None:
+    office = CustomProvider("office", "https://office.example/v1", default_model="m", **given)
+    registry = models(client, {"OFFICE": "in-a-variable"}, custom=(office,))
+    endpoint = endpoint_of(registry, await registry.resolve(None, "office"))
+    assert (endpoint.api_key, endpoint.key_cmd, registry.has_credentials("office")) == (key, command, True)

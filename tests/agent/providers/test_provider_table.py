@@ -92,3 +92,12 @@ def test_both_shapes_of_named_endpoints_and_all_their_spellings_are_read(tmp_pat
         "big",
     )
     assert (dict(two.models), two.context_length) == ({"big": 32000, "small": 8000}, 9000)
+
+
+def test_a_command_that_prints_the_key_is_a_line_or_words(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        'providers:\n  line: {base_url: "https://a.example", key_cmd: "pass show work"}\n'
+        '  words: {base_url: "https://b.example", key_cmd: [pass, show, 7]}\n  none: {base_url: "https://c.example"}\n'
+    )
+    found = {one.name: one.key_cmd for one in custom_providers(load_settings(environ={}, home=tmp_path))}
+    assert found == {"line": ("/bin/sh", "-c", "pass show work"), "words": ("pass", "show", "7"), "none": ()}
