@@ -1449,6 +1449,7 @@ export interface SessionSnapshot {
   pending_approval?: PendingApproval | null;
   todo_state?: TodoState | null;
   hydrating?: boolean | null;
+  owner?: string | null;
   [more: string]: unknown;
 }
 

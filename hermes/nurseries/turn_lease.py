@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from hermes.agent.ports import TurnBegun
+from hermes.agent.ports import LeaseOwner, TurnBegun
 from hermes.errors import HermesError, SessionOwnedElsewhere
 from hermes.events import StatusUpdate
 from hermes.messages import Row
@@ -51,6 +51,18 @@ async def begin(session: Session, rows: Sequence[Row], ttl: float, *, within: fl
                 told = True
                 session.emit(StatusUpdate(None, "status", f"{error.message}; waiting up to {within:g} s for its end"))
         await trio.sleep(min(ASK_EVERY, left))
+
+
+async def held_elsewhere(session: Session) -> LeaseOwner | None:
+    """The other process that runs a turn of this session now; None where no other does, or the store cannot tell."""
+    if session.slot.turn is not None:
+        return None
+    try:
+        owner = await session.services.store.lease_holder(session.key)
+    except HermesError as error:
+        log.warning("who runs a turn of %s cannot be read: %s", session.key, error)
+        return None
+    return None if owner == session.services.owner else owner
 
 
 async def keep(session: Session, ttl: float, lost: Callable[[], None]) -> None:

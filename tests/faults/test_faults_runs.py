@@ -66,8 +66,8 @@ class Web:
 
 
 @asynccontextmanager
-async def web(home: Path, *replies: Reply) -> AsyncIterator[Web]:
-    with trio.fail_after(25):
+async def web(home: Path, *replies: Reply, within: float = 25) -> AsyncIterator[Web]:
+    with trio.fail_after(within):
         async with served(home, Script.of(*replies, strict=True)) as rig:
             headers = {"Authorization": f"Bearer {rig.server.key}"}
             async with httpx2.AsyncClient(base_url=rig.server.origin, headers=headers, timeout=60) as client:

@@ -66,13 +66,19 @@ def read_lease(connection: sqlite3.Connection, key: str) -> tuple[LeaseOwner, fl
     return None if record is None else (LeaseOwner(*record[:4]), record[4])
 
 
+def holder(connection: sqlite3.Connection, key: str, *, host: str, now: float) -> LeaseOwner | None:
+    """Who holds the lease."""
+    lease = read_lease(connection, key)
+    if lease is None or lease[1] <= now or provably_dead(lease[0], host=host):
+        return None
+    return lease[0]
+
+
 def check_not_held(connection: sqlite3.Connection, key: str, *, host: str, now: float) -> None:
     """Raise ``SessionOwnedElsewhere`` if somebody holds the lease."""
     lease = read_lease(connection, key)
-    if lease is not None:
-        owner, expires_at = lease
-        if expires_at > now and not provably_dead(owner, host=host):
-            raise SessionOwnedElsewhere(str(owner), expires_at=expires_at)
+    if lease is not None and holder(connection, key, host=host, now=now) is not None:
+        raise SessionOwnedElsewhere(str(lease[0]), expires_at=lease[1])
 
 
 def check_not_taken(connection: sqlite3.Connection, key: str, owner: LeaseOwner) -> None:

@@ -217,6 +217,9 @@ class SqlTranscriptStore:
     async def release_lease(self, key: str, owner: LeaseOwner) -> None:
         await self._database.write(lambda db: leases.release_lease(db, key, owner))
 
+    async def lease_holder(self, key: str) -> LeaseOwner | None:
+        return await self._database.peek(lambda db: leases.holder(db, key, host=self._host, now=self._now()))
+
     # --- values, documents, journals ---------------------------------------------------------------------------------
 
     async def get_meta(self, key: str) -> str | None:

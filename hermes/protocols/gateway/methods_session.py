@@ -15,6 +15,7 @@ from hermes.nurseries.session import Session
 from hermes.nurseries.session_history import has_compacted, settled_rows, settled_transcript
 from hermes.nurseries.session_history import usage as numbers_of
 from hermes.nurseries.session_ready import start_getting_ready
+from hermes.nurseries.turn_lease import held_elsewhere
 from hermes.patterns import lazy_pattern
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.client import GatewayClient
@@ -156,6 +157,7 @@ def resume(client: GatewayClient, params: s.SessionResumeParams) -> Awaiting[Any
         rows: tuple[Row, ...] | None = None
         while True:
             session, is_new = await _find(client, params)
+            owner = await held_elsewhere(session)
             if not (params.omit_messages or params.defer_history):
                 rows = await settled_transcript(session)
             if not session.closing:
@@ -163,6 +165,9 @@ def resume(client: GatewayClient, params: s.SessionResumeParams) -> Awaiting[Any
         client.make_current(session)
         result = snapshot(session, rows, inline_images=params.inline_images)
         result["resumed"] = session.key
+        if owner is not None:
+            # What it does is not seen from here: nobody is to take the silence for the end of its turn.
+            result["owner"] = str(owner)
         after: list[Callable[[], None]] = [lambda: client.questions.repeat_legacy(session)]
         if params.defer_history:
             result.update(hydrating=True, status="resuming")

@@ -76,6 +76,7 @@ class SessionSnapshot(OpenResult):
     pending_approval: PendingApproval | None = None
     todo_state: TodoState | None = None
     hydrating: bool | None = None
+    owner: str | None = None
 
 
 class SessionActiveItem(Row):
