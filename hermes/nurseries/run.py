@@ -79,7 +79,8 @@ class RunWire:
     """How the surface puts runs into words. None of these waits.
 
     ``event``: name and members of the wire event for a domain event, or None if it is not shown. ``terminal``: of the
-    last event. ``tool``: a call that has ended, for the status. ``status``: the public status object. ``encode``: JSON to bytes.
+    last event. ``tool``: a call that has ended, for the status. ``status``: the public status object. ``encode``: JSON
+    to bytes.
     """
 
     event: Callable[[SessionEvent], tuple[str, dict[str, Any]] | None]

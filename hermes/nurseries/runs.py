@@ -22,6 +22,7 @@ from hermes.errors import Draining, HermesError, IdempotencyConflict, Overloaded
 from hermes.nurseries.containment import contained
 from hermes.nurseries.event_log import EventLog, LogClosed
 from hermes.nurseries.run import JOURNAL_EVENTS, Run, RunFrame, RunRequest, RunWire, dropped_reason
+from hermes.nurseries.run_journal import end_lost_journal
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.outcomes import Cause, RunStatus, TurnRecord
@@ -229,12 +230,15 @@ class RunRegistry:
             partial=False,
             interrupted=True,
             cause=Cause.SHUTDOWN.value,
-            reason=None,
+            reason="server_restart",
             error="the server ended while the run was active",
             updated_at=self.services.clock(),
             last_event="run.interrupted",
         )
         status.pop("approval", None)
+        journaled = bool(record.get("journaled"))
+        store, encode = self.services.store, self.wire.encode
+        await end_lost_journal(store, encode, status, journaled=journaled, keep=JOURNAL_EVENTS)
         await self.services.store.put_record(kind, run_id, {**record, "status": status}, owner=status_owner(record))
         return status
 
@@ -361,6 +365,7 @@ class RunRegistry:
         value = {
             "owner": _owner_value(self.services.owner),
             "principal": run.principal,
+            "journaled": run.journaled,
             "status": self.wire.status(run),
         }
         try:
