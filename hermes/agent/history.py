@@ -122,8 +122,21 @@ def branch_rows(rows: Sequence[Row], upto_row_id: int | None = None) -> tuple[Ro
             end = index + 1
             while end < len(rows) and rows[end].role == "tool":
                 end += 1
-            return tuple(rows[:end])
+            return _without_spare_closings(rows[:end])
     raise StoredSessionNotFound(f"no active row {upto_row_id} in this session")
+
+
+def _without_spare_closings(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """A cut right behind a summary was closed for the summary's sake: where that is not copied, the answer before it
+    is followed by a second closing."""
+    if any(row.compacted_summary for row in rows):
+        return tuple(rows)
+    kept: list[Row] = []
+    for row in rows:
+        spare = row.display_metadata is not None and "rewound" in row.display_metadata
+        if not (spare and kept and kept[-1].role == "assistant"):
+            kept.append(row)
+    return tuple(kept)
 
 
 # --- what a person sees ----------------------------------------------------------------------------------------------

@@ -105,6 +105,18 @@ def test_a_branch_takes_the_results_of_its_last_call() -> None:
         branch_rows(ROWS, 99)
 
 
+def test_a_branch_without_the_summary_leaves_out_what_closed_a_cut_behind_it() -> None:
+    closing = closing_after_cut(ROWS[:1], 1.0)
+    assert closing is not None
+    compacted = tuple(replace(row, compacted=True) for row in (*ROWS[:2], closing.with_id(12)))
+    rows = (*compacted, Row("user", "three", row_id=13), Row("assistant", "e", row_id=14))
+    assert [row.row_id for row in branch_rows(rows, 14)] == [1, 2, 13, 14]
+    summarized = (*rows[:2], Row("user", "so far", row_id=15, compacted_summary=True), *rows[2:])
+    assert [row.row_id for row in branch_rows(summarized, 14)] == [1, 2, 15, 12, 13, 14]
+    # Inside a turn it closes the turn.
+    assert [row.row_id for row in branch_rows((ROWS[0], *rows[2:]), 14)] == [1, 12, 13, 14]
+
+
 def test_an_answer_that_is_nothing_but_calls_is_no_message_of_its_own() -> None:
     assert [row.row_id for row in ROWS if is_shown(row)] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11]
     assert is_shown(replace(ROWS[3], reasoning="because"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from hermes.messages import Row
 
@@ -30,6 +31,10 @@ def kind_of(text: str) -> str:
 
 def is_prompt(row: Row) -> bool:
     return row.role == "user" and row.display_kind is None and not row.compacted_summary
+
+
+def is_closing_of_cut(row: Row) -> bool:
+    return row.display_metadata == {"rewound": True}
 
 
 def prompts(rows: Sequence[Row]) -> list[Row]:
@@ -193,7 +198,9 @@ class Story:
         part = self.whole[:end]
         if any(row.compacted_summary for row in part):
             return part
-        return tuple(replace(row, compacted=False) for row in part)
+        # What has closed a cut for the sake of a summary has nothing to close without it.
+        spare = [later for row, later in pairwise(part) if row.role == "assistant" and is_closing_of_cut(later)]
+        return tuple(replace(row, compacted=False) for row in part if row not in spare)
 
     def crashed(self, rows: tuple[Row, ...]) -> None:
         """The server has died; what is stored is known now, what waited is gone."""
