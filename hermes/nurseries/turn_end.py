@@ -107,9 +107,11 @@ async def store_rest(session: Session, turn: Turn, ending: Ending) -> None:
         ending.exit_reason = "session_persistence_failed"
     if isinstance(ending.outcome, Cancelled) and turn.prompt.owns_processes:
         await _failure(turn, ending, "the end of its processes", session.processes.stop_turn, turn.turn_id)
-    if turn.holds_lease and error is None:
+    # What could not be stored a moment ago waits as long for each further try: then the lease alone is worth one.
+    unstorable = error is not None or ending.exit_reason == "session_persistence_failed"
+    if turn.holds_lease and not unstorable:
         error = await _failure(turn, ending, "its title and its lease", turn_store.finish, session, turn, ())
-    if turn.holds_lease and error is not None:
+    if turn.holds_lease and (unstorable or error is not None):
         store, owner = session.services.store, session.services.owner
         await _failure(turn, ending, "the release of its lease", store.release_lease, session.key, owner)
     turn.holds_lease = False
