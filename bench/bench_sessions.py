@@ -1,24 +1,25 @@
 """Sessions: what a long one costs to come back to, and a hundred that write at once, against plain SQLite in this run.
 
 ``python bench/bench_sessions.py [--messages 5000] [--sessions 100] [--repeat 5]``. Absolute times are of this machine;
-compare ratios. ``read`` is the same rows through the standard library's sqlite3; ``commit`` is the least that a hundred
-turns must write, one row at a time, in groups as large as they come.
+compare ratios. The floor of the long one is the same rows through the standard library's sqlite3. The floor of the many
+is what their turns write, into the same tables, in groups as large as they come; no model, no server and no client has
+a part in it. What the store itself adds to a commit is the figure of ``bench_store.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import queue
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import trio
+from bench_store import plain_appends, prepare
 from clients import Model, Stdio, event, now, resident_bytes
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
@@ -114,46 +115,16 @@ def long_session(home: Path, model: Model, messages: int, repeat: int) -> None:
 # --- many at once ----------------------------------------------------------------------------------------------------
 
 
-def commit_in_groups(path: Path, sessions: int) -> float:
-    """Seconds until every one of so many writers has had two rows committed, one after the other."""
-    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = NORMAL")
-    database.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, session INTEGER, content TEXT)")
-    waiting: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
-
-    def write() -> None:
-        done = 0
-        while done < sessions:
-            group = [waiting.get()]
-            while not waiting.empty():
-                group.append(waiting.get())
-            database.execute("BEGIN IMMEDIATE")
-            for entry in group:
-                assert entry is not None
-                database.execute("INSERT INTO messages (session, content) VALUES (?, ?)", (entry[0], "x" * 200))
-            database.execute("COMMIT")
-            for entry in group:
-                assert entry is not None
-                if entry[1] + 1 < ROWS_PER_TURN:
-                    waiting.put((entry[0], entry[1] + 1))
-                else:
-                    done += 1
-
-    begin = now()
-    thread = threading.Thread(target=write)
-    thread.start()
-    for number in range(sessions):
-        waiting.put((number, 0))
-    thread.join()
-    taken = now() - begin
-    database.close()
-    return taken
+def store_plainly(path: Path, sessions: int) -> float:
+    """Seconds until every one of so many writers has had the rows of a turn committed, one after the other, by plain
+    sqlite3 in groups: into the same tables and indexes, without a server, a model or a client."""
+    trio.run(prepare, path, sessions)
+    return plain_appends(path, sessions, ROWS_PER_TURN, bare=False)
 
 
 def many_sessions(home: Path, model: Model, sessions: int, repeat: int) -> None:
     floor = statistics.median(
-        commit_in_groups(home.parent / f"floor-{number}.db", sessions) * 1000 for number in range(repeat)
+        store_plainly(home.parent / f"floor-{number}.db", sessions) * 1000 for number in range(repeat)
     )
     server = Stdio([HERMES, "gateway"], environment(home, model), str(home))
     server.until(event("gateway.ready"))

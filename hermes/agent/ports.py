@@ -84,7 +84,7 @@ T = TypeVar("T")
 class SettledRows:
     """The front of a request that was sent before and will be sent again: its first ``count`` messages.
 
-    ``kept`` is for the wire formats, which keep there what they have made of it; it is emptied when the front changes.
+    ``kept`` is for the wire formats, which keep there what they have made of it, and compare: a rewind changes its end.
     """
 
     count: int

@@ -2,7 +2,8 @@
 
 Rows are never edited and a conversation grows at its end. So the wire copy of its front, the tokens in it and the ids
 of its calls stay what they were; only what has come since is looked at. Whatever else happened to the rows (a rewind,
-a compression, another process) is seen by comparing, at the speed of C, and then everything is worked out anew.
+a compression, another process) is seen by comparing, at the speed of C. Then what stands before the first change is
+kept, up to the last place that is remembered: a rewind of the newest turns costs what they cost.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from hermes.agent.wire_copy import WireOptions, alternating, clean_row, is_sent,
 from hermes.messages import Row
 from hermes.records import dataclass
 
+MOST_PLACES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class WireRows:
@@ -23,6 +26,16 @@ class WireRows:
     rows: tuple[Row, ...]
     tokens: int
     settled: SettledRows
+
+
+@dataclass(frozen=True, slots=True)
+class SettledPlace:
+    """A place up to which the conversation has settled: ``rows`` of it, as ``wire`` messages of ``tokens``."""
+
+    rows: int
+    wire: int
+    tokens: int
+    switch: Row | None
 
 
 class RowMemory:
@@ -38,7 +51,13 @@ class RowMemory:
         self._clean: list[Row | None] = []
         self._anchor: tuple[int, int] | None = None
         """(tokens that a provider has counted, estimate of the rows that it had counted)."""
-        self._forget_wire()
+        self._settled_to = 0
+        self._wire: list[Row] = []
+        self._wire_tokens = 0
+        self._switch: Row | None = None
+        self._places: list[SettledPlace] = []
+        """The newest places that have settled, oldest first."""
+        self._encoded: dict[object, object] = {}
 
     def tokens(self, rows: Sequence[Row]) -> int:
         """``rows_tokens`` of the conversation."""
@@ -60,8 +79,7 @@ class RowMemory:
     def call_ids(self, rows: Sequence[Row]) -> set[str]:
         """The ids of all tool calls. The set is the caller's to add to: an id is not given twice anyway."""
         self._know(rows)
-        for row in self._rows[self._ids_of :]:
-            self._ids.update(call.id for call in row.tool_calls)
+        self._ids |= {call.id for row in self._rows[self._ids_of :] if row.tool_calls for call in row.tool_calls}
         self._ids_of = len(self._rows)
         return self._ids
 
@@ -76,9 +94,9 @@ class RowMemory:
         if self._switched_again():
             self._forget_wire()
         sent = self._unsettled()
-        border = self._border(sent)
-        if border:
-            self._settle(sent, border)
+        borders = self._borders(sent)
+        self._settle(sent, borders)
+        border = borders[-1] if borders else 0
         behind = [clean for row in extra if (clean := clean_row(row, options)) is not None]
         tail = tuple(alternating([*(clean for _, clean in sent[border:]), *behind], options))
         settled = SettledRows(len(self._wire), self._encoded)
@@ -101,17 +119,24 @@ class RowMemory:
             self._sums.append(total)
 
     def _forget_from(self, at: int) -> None:
+        # A note of another model had taken an older one out of the front.
+        whole = any(is_switch(row) for row in self._rows[at:])
         del self._rows[at:], self._sums[at:], self._clean[at:]
         self._ids, self._ids_of = set(), 0
         self._anchor = None
-        self._forget_wire()
+        # The row behind a place has to be there still: it tells that another role begins.
+        places = [] if whole else [place for place in self._places if place.rows < at]
+        if not places:
+            self._forget_wire()
+            return
+        self._places = places
+        place = places[-1]
+        del self._wire[place.wire :]
+        self._settled_to, self._wire_tokens, self._switch = place.rows, place.tokens, place.switch
 
     def _forget_wire(self) -> None:
-        self._settled_to = 0
-        self._wire: list[Row] = []
-        self._wire_tokens = 0
-        self._switch: Row | None = None
-        self._encoded: dict[object, object] = {}
+        self._settled_to, self._wire_tokens, self._switch = 0, 0, None
+        self._wire, self._places, self._encoded = [], [], {}
 
     def _switched_again(self) -> bool:
         """A newer note of another model takes the older one out of a front that had settled."""
@@ -127,25 +152,31 @@ class RowMemory:
             if clean is not None and is_sent(self._rows[at], switch)
         ]
 
-    def _border(self, sent: Sequence[tuple[int, Row]]) -> int:
-        """How many of them have settled: the last place where another role begins, calls and results being one piece.
+    def _borders(self, sent: Sequence[tuple[int, Row]]) -> list[int]:
+        """How many of them have settled, the newest such numbers: the places where another role begins, calls and
+        results being one piece.
 
         Nothing that is added behind such a place can change what stands before it.
         """
         role = self._wire[-1].role if self._wire else None
-        border = 0
+        borders: list[int] = []
         for number, (_, clean) in enumerate(sent):
             if clean.role == "tool":
                 continue
             if number and role is not None and clean.role != role:
-                border = number
+                borders.append(number)
             role = "tool" if clean.tool_calls else clean.role
-        return border
+        return borders[-MOST_PLACES:]
 
-    def _settle(self, sent: Sequence[tuple[int, Row]], border: int) -> None:
-        front = tuple(alternating([clean for _, clean in sent[:border]], self._options))
-        self._wire += front
-        self._wire_tokens += rows_tokens(front)
-        before = self._rows[self._settled_to : sent[border][0]]
-        self._switch = next((row for row in reversed(before) if is_switch(row)), self._switch)
-        self._settled_to = sent[border][0]
+    def _settle(self, sent: Sequence[tuple[int, Row]], borders: Sequence[int]) -> None:
+        begin = 0
+        for border in borders:
+            front = tuple(alternating([clean for _, clean in sent[begin:border]], self._options))
+            self._wire += front
+            self._wire_tokens += rows_tokens(front)
+            begin, end = border, sent[border][0]
+            before = self._rows[self._settled_to : end]
+            self._switch = next((row for row in reversed(before) if is_switch(row)), self._switch)
+            self._settled_to = end
+            self._places.append(SettledPlace(end, len(self._wire), self._wire_tokens, self._switch))
+        del self._places[:-MOST_PLACES]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.agent.row_memory import RowMemory
+from hermes.agent.row_memory import MOST_PLACES, RowMemory
 from hermes.agent.tokens import rows_tokens
 from hermes.agent.wire_copy import WireOptions, wire_copy
 from hermes.messages import Row, ToolCall
@@ -98,12 +98,28 @@ def test_all_but_the_newest_piece_of_a_conversation_has_settled_and_stays_the_sa
     assert second.settled.kept is first.settled.kept
 
 
+def test_a_rewind_keeps_what_stands_before_the_cut() -> None:
+    rows = conversation(MOST_PLACES)
+    memory = RowMemory()
+    first = memory.wire(rows, OPTIONS)
+    rows[-8:] = [Row("user", "rather this")]
+    second = memory.wire(rows, OPTIONS)
+    assert second.settled.count == len(rows) - 1
+    assert all(one is other for one, other in zip(first.rows, second.rows[:-1], strict=False))
+    assert second.settled.kept is first.settled.kept
+
+
 def test_what_formats_keep_is_forgotten_when_the_front_changes() -> None:
-    rows = conversation(3)
+    rows = conversation(MOST_PLACES)
     memory = RowMemory()
     first = memory.wire(rows, OPTIONS)
     second = memory.wire([*rows[:4], Row("user", "rather this")], OPTIONS)
     assert second.settled.kept is not first.settled.kept
+    rows += [Row("user", "[the model is another one now]", display_kind="model_switch"), *conversation(1)]
+    third = memory.wire(rows, OPTIONS)
+    # The note that is cut had taken the place of an older one, perhaps.
+    fourth = memory.wire([*rows[:-5], *conversation(1)], OPTIONS)
+    assert fourth.settled.kept is not third.settled.kept
 
 
 def test_the_ids_of_a_conversation_that_was_cut_are_those_that_are_left() -> None:

@@ -58,12 +58,14 @@ class EncodedFront:
     """The bytes of a conversation's front, and the places up to which they can be used."""
 
     def __init__(self) -> None:
+        self._rows: list[Row] = []
         self._bytes = bytearray()
         self._marks = [(0, 0)]
         """(rows, bytes of them), oldest first."""
 
     def written(self, rows: Sequence[Row], final_to: int, form: RowsFormat) -> WrittenList:
         """All messages. ``final_to`` rows may be kept."""
+        self._forget_changed(rows)
         self._extend(rows, final_to, form)
         usable = [mark for mark in self._marks if mark[0] <= final_to]
         while True:
@@ -76,6 +78,20 @@ class EncodedFront:
         form.finish(head, newest=False)
         return WrittenList(_inside(head), self._bytes, size, dump_list(tail)[1:])
 
+    def _forget_changed(self, rows: Sequence[Row]) -> None:
+        """What a rewind has changed is made anew; rows before it are the same objects, so this is one quick pass."""
+        count = len(self._rows)
+        if self._rows == list(rows[:count]):
+            return
+        same = next(
+            (at for at, (mine, row) in enumerate(zip(self._rows, rows, strict=False)) if mine != row), len(rows)
+        )
+        self._marks = [mark for mark in self._marks if mark[0] <= same]
+        count, size = self._marks[-1]
+        del self._rows[count:]
+        # A request that was made before may still point to the old ones.
+        self._bytes = self._bytes[:size]
+
     def _extend(self, rows: Sequence[Row], final_to: int, form: RowsFormat) -> None:
         begun = self._marks[-1][0]
         for end in range(begun + 1, min(final_to, len(rows) - 1) + 1):
@@ -83,6 +99,7 @@ class EncodedFront:
                 messages = form.encode(rows[begun:end], begun)
                 form.finish(messages, newest=False)
                 self._bytes += _inside(messages)
+                self._rows += rows[begun:end]
                 self._marks.append((end, len(self._bytes)))
                 begun = end
         # The first mark, for a conversation that must be made whole, and the newest ones.

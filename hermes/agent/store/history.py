@@ -29,7 +29,8 @@ from hermes.outcomes import Usage
 Encoded = Sequence[tuple[Record, Row]]
 """Rows from ``encode_row``: what to store, and the row as it will be read."""
 
-ACTIVE_ROWS = f"SELECT {READ_COLUMNS} FROM messages WHERE session_key = ? AND active = 1"
+# Left to itself, SQLite reads the rows in order and the inactive ones with them.
+ACTIVE_ROWS = f"SELECT {READ_COLUMNS} FROM messages INDEXED BY messages_active WHERE session_key = ? AND active = 1"
 IN_TRANSCRIPT = "cut_id IS NULL AND (active = 1 OR (compacted = 1 AND compacted_summary = 0))"
 TRANSCRIPT = f"SELECT {READ_COLUMNS} FROM messages WHERE session_key = ? AND {IN_TRANSCRIPT}"
 IN_ORDER = "ORDER BY position, id"
@@ -64,6 +65,30 @@ def outline(connection: sqlite3.Connection, key: str) -> list[OutlineRow]:
         OutlineRow(row_id, position, role, kind, message_id, bool(summary), bool(compacted))
         for row_id, position, role, kind, message_id, summary, compacted in records
     ]
+
+
+def outline_of_prompts(connection: sqlite3.Connection, key: str) -> list[OutlineRow]:
+    """The same of the user rows alone, which stand in an index, and the first row that the model or a tool has written:
+    all that choosing the target of a rewind needs."""
+    records = connection.execute(
+        "SELECT id, position, display_kind, platform_message_id, compacted_summary, compacted FROM messages "
+        f"INDEXED BY messages_prompts WHERE session_key = ? AND role = 'user' AND {IN_TRANSCRIPT} {IN_ORDER}",
+        (key,),
+    )
+    found = [
+        OutlineRow(row_id, position, "user", kind, message_id, summary == 1, compacted == 1)
+        for row_id, position, kind, message_id, summary, compacted in records
+    ]
+    answer = connection.execute(
+        "SELECT id, position, role, compacted FROM messages INDEXED BY messages_order WHERE session_key = ? "
+        f"AND role != 'user' AND {IN_TRANSCRIPT} {IN_ORDER} LIMIT 1",
+        (key,),
+    ).fetchone()
+    if answer is not None:
+        row_id, position, role, compacted = answer
+        place = next((i for i, row in enumerate(found) if (row.position, row.row_id) > (position, row_id)), len(found))
+        found.insert(place, OutlineRow(row_id, position, role, None, None, False, compacted == 1))
+    return found
 
 
 # --- append ----------------------------------------------------------------------------------------------------------
@@ -134,21 +159,24 @@ def first_preview(rows: Iterable[Row]) -> str:
     return next((preview_of(row) for row in rows if row.is_user_prompt), "")
 
 
-def recount(connection: sqlite3.Connection, key: str, counter: str | None = None) -> int:
+def recount(connection: sqlite3.Connection, key: str, counter: str | None = None, *, gone: int | None = None) -> int:
     """After rows left or came back: message count and preview anew, ``history_version`` up; returns the version.
 
-    ``counter`` names a further column to count up.
+    ``counter`` names a further column to count up. ``gone``: how many messages left, where that is all.
     """
     record = connection.execute(
         f"{ACTIVE_ROWS} AND role = 'user' AND (display_kind IS NULL OR display_kind = 'skill_invocation') "
         f"AND compacted_summary = 0 {IN_ORDER} LIMIT 1",
         (key,),
     ).fetchone()
+    preview = "" if record is None else first_preview(decode_rows([record]))
     extra = f", {counter} = {counter} + 1" if counter else ""
+    whole = "(SELECT count(*) FROM messages INDEXED BY messages_active WHERE session_key = :key AND active = 1)"
+    count = whole if gone is None else "message_count - :gone"
     connection.execute(
-        "UPDATE sessions SET history_version = history_version + 1, preview = :preview, message_count = "
-        f"(SELECT count(*) FROM messages WHERE session_key = :key AND active = 1){extra} WHERE key = :key",
-        {"key": key, "preview": "" if record is None else first_preview(decode_rows([record]))},
+        "UPDATE sessions SET history_version = history_version + 1, preview = :preview, "
+        f"message_count = {count}{extra} WHERE key = :key",
+        {"key": key, "gone": gone, "preview": preview},
     )
     return int(connection.execute("SELECT history_version FROM sessions WHERE key = ?", (key,)).fetchone()[0])
 
@@ -169,9 +197,9 @@ def rewind(
     session = require_session(connection, key)
     if expected_version is not None and expected_version != session.history_version:
         raise StaleRewindTarget("the history was changed by somebody else; reload it")
-    transcript = outline(connection, key)
-    index = resolve_cut(transcript, intent)
-    target = transcript[index]
+    prompts = outline_of_prompts(connection, key)
+    index = resolve_cut(prompts, intent)
+    target = prompts[index]
     place = (key, target.position, target.row_id)
     removed = decode_rows(connection.execute(f"{TRANSCRIPT} AND (position, id) >= (?, ?) {IN_ORDER}", place))
     own_row_id = next_row_id(connection)
@@ -185,8 +213,8 @@ def rewind(
         (cut_id, *place),
     )
     new_rows = append_rows(connection, key, encoded)
-    version = recount(connection, key, "rewind_count")
-    survivors = survivor_ids(transcript[:index])
+    version = recount(connection, key, "rewind_count", gone=sum(not row.compacted for row in removed))
+    survivors = survivor_ids(prompts[:index])
     return RewindResult(removed=removed, survivors=survivors, new_rows=new_rows, history_version=version)
 
 

@@ -162,7 +162,17 @@ VERSION_1: tuple[str, ...] = (
     "CREATE TABLE journal (run_id TEXT NOT NULL, seq INTEGER NOT NULL, frame BLOB NOT NULL, PRIMARY KEY (run_id, seq))",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (VERSION_1,)
+# A rewind must cost what it cuts, not what the session holds: the transcript is read from any place on, and the prompts
+# are known without the rows (what a row says stands before most of its flags, so these are far behind a long text).
+VERSION_2: tuple[str, ...] = (
+    "CREATE INDEX messages_order ON messages(session_key, position, id)",
+    """CREATE INDEX messages_prompts ON messages(
+        session_key, position, id, display_kind, platform_message_id, compacted_summary, active, compacted, cut_id
+    ) WHERE role = 'user'""",
+    "DROP INDEX messages_session",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (VERSION_1, VERSION_2)
 """Entry n brings version n to version n + 1. An entry that has been released is never edited."""
 
 

@@ -108,10 +108,12 @@ def test_the_bytes_are_those_of_a_request_that_is_made_whole(
         rows += piece
         copied, whole = bodies(rows, memory, place, model, extra)
         assert copied == whole
-    # A rewind, and an answer on it.
+    # A rewind, and the conversation goes on.
     rows = [*rows[: len(rows) - cut], Row("user", "rather this")]
-    copied, whole = bodies(rows, memory, place, model, [])
-    assert copied == whole
+    for piece in ([], *life[::-1]):
+        rows += piece
+        copied, whole = bodies(rows, memory, place, model, extra)
+        assert copied == whole
 
 
 @pytest.mark.parametrize("name", list(PLACES))
@@ -131,6 +133,26 @@ def test_a_later_request_writes_only_what_is_new(name: str, monkeypatch: pytest.
     second, whole = bodies(rows, memory, place, model, [])
     assert second == whole and len(second) > len(first)
     assert sum(written) < 40
+
+
+@pytest.mark.parametrize("name", list(PLACES))
+def test_the_request_after_a_rewind_writes_only_what_is_new(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, model = PLACES[name]
+    memory = RowMemory()
+    rows = front(200)
+    bodies(rows, memory, place, model, [])
+    written: list[int] = []
+
+    def dump(messages: Sequence[Any]) -> bytes:
+        written.append(len(messages))
+        return dump_list(messages)
+
+    monkeypatch.setattr(encoded_rows, "dump_list", dump)
+    for number in range(3):
+        rows[-8:] = [*front(1), Row("user", f"rather this {number}")]
+        copied, whole = bodies(rows, memory, place, model, [])
+        assert copied == whole
+    assert sum(written) < 3 * 40
 
 
 def test_a_session_that_changes_between_endpoints_keeps_a_few_fronts_only() -> None:

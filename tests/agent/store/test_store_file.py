@@ -14,6 +14,8 @@ import pytest
 import trio
 
 from hermes.agent.ports import StoredSession
+from hermes.agent.store import history
+from hermes.agent.store.rows import encode_row
 from hermes.agent.store.schema import MIGRATIONS, connect, migrate, prepare_file, read_version
 from hermes.agent.store.sqlite import SqliteStore
 from hermes.errors import StoreUnavailable
@@ -312,3 +314,49 @@ async def test_loading_many_rows_takes_at_most_four_times_what_plain_sqlite_and_
             ours.append(time.perf_counter() - start)
     plain.close()
     assert min(ours) <= 4 * min(theirs)
+
+
+async def test_a_database_of_the_first_version_is_brought_to_this_one(path: Path) -> None:
+    path.parent.mkdir(mode=0o700)
+    prepare_file(path, lock_timeout=1, migrations=MIGRATIONS[:1])
+    with closing(connect(path, lock_timeout=1)) as connection:
+        connection.execute("INSERT INTO sessions (key, source) VALUES ('s', 'tui')")
+        connection.execute("INSERT INTO messages (session_key, position, role, content) VALUES ('s', 1, 'user', 'old')")
+    async with await SqliteStore.open(path) as store:
+        assert [row.text for row in await store.load_transcript("s")] == ["old"]
+        result = await store.rewind("s", RewindIntent(ordinal=0, confirm_empty=True), [Row("user", "new", 1.0)])
+        assert [row.text for row in result.removed] == ["old"]
+
+
+async def test_a_rewind_costs_what_it_cuts_however_long_the_session_is(path: Path) -> None:
+    """Counted in steps of the database's machine."""
+
+    def cost(key: str) -> int:
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        with closing(connect(path, lock_timeout=1)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.set_progress_handler(count, 1)
+            row = encode_row(Row("user", "again", 1.0))
+            history.rewind(connection, key, RewindIntent(ordinal=3), [row], expected_version=None)
+            connection.set_progress_handler(None, 0)
+            connection.execute("ROLLBACK")
+        return steps
+
+    async with await SqliteStore.open(path) as store:
+        for key, length in (("short", 5), ("long", 500)):
+            await store.create_session(StoredSession(key))
+            for number in range(4):
+                calls = [ToolCall(f"{number}.{call}", "x", "{}") for call in range(length if number < 3 else 5)]
+                work = [Row("tool", "y", 1.0, tool_call_id=call.id) for call in calls]
+                prompt, answer = (
+                    Row("user", f"prompt {number}", 1.0),
+                    Row("assistant", None, 1.0, tool_calls=tuple(calls)),
+                )
+                await store.append_rows(key, [prompt, answer, *work, Row("assistant", "done", 1.0)])
+    assert cost("long") < 1.1 * cost("short")
