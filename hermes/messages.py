@@ -64,11 +64,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """An edit for hosts to render. ``old_text`` is None for a new file, ``new_text`` None for a deleted one."""
+    """An edit for hosts to render. ``old_text`` is None for a new file, ``new_text`` None for a deleted one; ``name``
+    is the path as it is shown to people."""
 
     path: str
     old_text: str | None
     new_text: str | None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,14 @@ from hermes.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model sees it: name, description, JSON schema of the parameters."""
+    """A tool as the model sees it: name, description, JSON schema of the parameters.
+
+    ``accepts`` is the schema that calls are held against, where more is understood than is advertised."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    accepts: Mapping[str, Any] | None = None
 
 
 class ParallelClass(Enum):

@@ -118,7 +118,7 @@ def _plan(call: ToolCall, raw_name: str, tool: Tool | None, tools: ToolSet) -> t
         return _refused(call, "the arguments are cut off", arguments), ""
     if isinstance(read, BadArguments):
         return _refused(call, f"the arguments are not valid JSON: {read.problem}", arguments), ""
-    fitted = fit(arguments, tool.spec.parameters)
+    fitted = fit(arguments, tool.spec.accepts or tool.spec.parameters)
     if fitted.problem is not None:
         return _refused(call, fitted.problem, fitted.value), ""
     note = f"ignored unknown arguments: {', '.join(fitted.dropped)}" if fitted.dropped else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from hermes.agent.redaction import redact
@@ -97,6 +97,9 @@ def delegate_goals(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(arguments["goal"]),) if arguments.get("goal") else ()
 
 
+_HUNK = lazy_pattern(r"@@ (-\S+) (\+\S+) @@$")
+_COMPARED = 10_000_000
+"""Pairs of lines: so many are compared in a few hundredths of a second."""
 _PATCH_HEADER = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.M)
 
 
@@ -137,19 +140,52 @@ def first_changed_line(diff: FileDiff) -> int | None:
 def unified_diff(old: str | None, new: str | None, shown: str) -> str:
     """A unified diff with ``a/`` and ``b/`` headers; ``shown`` is a relative path or an absolute one."""
     label = shown.lstrip("/")
-    before = "/dev/null" if old is None else f"a/{label}"
-    after = "/dev/null" if new is None else f"b/{label}"
-    lines: list[str] = []
-    for line in difflib.unified_diff((old or "").splitlines(True), (new or "").splitlines(True), before, after):
-        lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
-    return "".join(lines)
+    headers = ("/dev/null" if old is None else f"a/{label}", "/dev/null" if new is None else f"b/{label}")
+    lines = _compared(_lines(old or ""), _lines(new or ""), headers)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Only a newline ends a line here: a form feed or a line separator is part of one."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _compared(before: list[str], after: list[str], headers: tuple[str, str]) -> Iterator[str]:
+    """The lines of a diff. Where too many lines differ to be compared, all of them are shown as replaced."""
+    shorter = min(len(before), len(after))
+    first = next((at for at in range(shorter) if before[at] != after[at]), shorter)
+    behind = next((at for at in range(shorter - first) if before[-1 - at] != after[-1 - at]), shorter - first)
+    if (len(before) - first - behind) * (len(after) - first - behind) > _COMPARED:
+        yield from (f"--- {headers[0]}\n", f"+++ {headers[1]}\n")
+        begin, end = max(first - 3, 0), max(behind - 3, 0)
+        changed = before[begin : len(before) - end], after[begin : len(after) - end]
+        yield f"@@ -{begin + 1},{len(changed[0])} +{begin + 1},{len(changed[1])} @@\n"
+        yield from (f" {line}" for line in before[begin:first])
+        yield from (f"-{line}" for line in before[first : len(before) - behind])
+        yield from (f"+{line}" for line in after[first : len(after) - behind])
+        yield from (f" {line}" for line in before[len(before) - behind : len(before) - end])
+        return
+    # Without the equal lines round the change, of which the diff shows three.
+    skipped, left = max(first - 3, 0), max(behind - 3, 0)
+    parts = before[skipped : len(before) - left], after[skipped : len(after) - left]
+    for line in difflib.unified_diff(*parts, *headers):
+        found = _HUNK.match(line)
+        yield line if found is None else f"@@ {_moved(found[1], skipped)} {_moved(found[2], skipped)} @@\n"
+
+
+def _moved(span: str, by: int) -> str:
+    """``-3,4`` begins so many lines further down."""
+    start, comma, length = span[1:].partition(",")
+    return f"{span[0]}{int(start) + by}{comma}{length}"
 
 
 def inline_diff(diffs: Sequence[FileDiff], *, max_files: int = 6, max_lines: int = 80) -> str:
     """A bounded unified diff of several files, for a terminal."""
     parts: list[str] = []
     for diff in diffs[:max_files]:
-        lines = unified_diff(diff.old_text, diff.new_text, diff.path).splitlines()
+        lines = unified_diff(diff.old_text, diff.new_text, diff.name or diff.path).removesuffix("\n").split("\n")
         if len(lines) > max_lines:
             lines = [*lines[:max_lines], f"… {len(lines) - max_lines} more lines"]
         parts.append("\n".join(lines))

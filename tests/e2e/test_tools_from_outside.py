@@ -85,6 +85,27 @@ async def tool_nodes(driver: GatewayDriver, count: int) -> list[dict[str, Any]]:
         await trio.sleep(0.02)
 
 
+# --- edits ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_patch_of_several_files_is_taken_from_any_model_and_shown_with_relative_names(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "a.txt").write_text("one\ntwo\n")
+    text = "*** Begin Patch\n*** Update File: a.txt\n@@\n-two\n+2\n*** Add File: sub/b.txt\n+new\n*** End Patch"
+    edit = calls(("patch", {"mode": "patch", "patch": text}))
+    watched = terminal("true", background=True, notify=["ready", "listening"])
+    async with playing(home, edit, watched, say("done"), say("it ended")) as (driver, provider):
+        await driver.start("edit")
+        await driver.event("message.complete")
+        result, started = results_read_by_the_model(provider, 3)
+        shown = events(driver, "tool.complete")[0]["inline_diff"]
+    assert result["success"] is True and (home / "sub/b.txt").read_text() == "new\n"
+    assert (home / "a.txt").read_text() == "one\n2\n"
+    assert "+++ b/a.txt" in shown and "+++ b/sub/b.txt" in shown and "a//" not in shown
+    assert started["notify_on_complete"] is True and "not watched for patterns" in started["note"]
+
+
 # --- one node ---------------------------------------------------------------------------------------------------------
 
 

@@ -88,6 +88,14 @@ def guard_target(ctx: ToolContext, services: ToolServices, path: Path) -> str | 
     return verdict.key if verdict.verdict == "ask" else None
 
 
+def relative_name(path: Path, cwd: str) -> str:
+    """The path as people read it: below the working directory without it."""
+    try:
+        return str(path.relative_to(Path(cwd).resolve()))
+    except ValueError:
+        return str(path)
+
+
 def guard_text(text: str) -> None:
     """Refuse a text that carries the mask of a secret: it would destroy the value."""
     if has_mask(text):

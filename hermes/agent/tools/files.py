@@ -6,6 +6,7 @@ import base64
 import difflib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,16 @@ from hermes.agent.redaction import redact_file
 from hermes.agent.tool_display import bounded_diffs
 from hermes.agent.tools.base import BuiltinTool, absolute, as_json, blocked, failure, number, parameters, result, text
 from hermes.agent.tools.editor_files import as_edited
-from hermes.agent.tools.edits import FileEdit, apply_edits, guard_stale, guard_target, guard_text, load_target, verify
+from hermes.agent.tools.edits import (
+    FileEdit,
+    apply_edits,
+    guard_stale,
+    guard_target,
+    guard_text,
+    load_target,
+    relative_name,
+    verify,
+)
 from hermes.agent.tools.file_access import FileRefused, FileText, NotText, read_text, resolve_target
 from hermes.agent.tools.read_memory import note_read
 from hermes.messages import ImagePart
@@ -186,8 +196,9 @@ class WriteFile(BuiltinTool):
         if not verified:
             body["error"] = "the file does not hold what was written; another program may have changed it"
         verb = "created" if old is None else "wrote"
-        details = {"diffs": bounded_diffs([edit.diff])}
-        return result(body, summary=f"{verb} {path.name}", diffs=(edit.diff,), details=details)
+        diff = replace(edit.diff, name=relative_name(path, ctx.memory.cwd))
+        details = {"diffs": bounded_diffs([diff])}
+        return result(body, summary=f"{verb} {path.name}", diffs=(diff,), details=details)
 
 
 def _looks_numbered(content: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,16 @@ import trio
 from hermes.agent.ports import ParallelClass, ToolContext, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.tool_display import bounded_diffs, patch_targets, unified_diff
 from hermes.agent.tools.base import BuiltinTool, absolute, choice, failure, flag, parameters, result, text
-from hermes.agent.tools.edits import FileEdit, apply_edits, guard_stale, guard_target, guard_text, load_target, verify
+from hermes.agent.tools.edits import (
+    FileEdit,
+    apply_edits,
+    guard_stale,
+    guard_target,
+    guard_text,
+    load_target,
+    relative_name,
+    verify,
+)
 from hermes.agent.tools.file_access import FileText, resolve_target
 from hermes.agent.tools.patch_match import closest_region, find, line_of, reindent
 from hermes.agent.tools.patch_v4a import BadPatch, FileChange, apply, parse
@@ -32,11 +42,21 @@ class _Replaced:
     note: str | None
 
 
+_BOTH_FORMS = parameters(
+    {
+        "mode": choice("How the change is given.", "replace", "patch", default="replace"),
+        **_REPLACE,
+        "patch": text("For mode patch: *** Begin Patch … *** Update File: path … *** End Patch."),
+    }
+)
+
+
 class Patch(BuiltinTool):
     spec = ToolSpec(
         "patch",
         "Replace a text in a file. old_string must be unique unless replace_all is set.",
         parameters(_REPLACE, "path", "old_string", "new_string"),
+        accepts=_BOTH_FORMS,
     )
     flags = ToolFlags(ParallelClass.PATH_WRITE, edits_files=True, toolset="files", kind="edit")
 
@@ -46,9 +66,9 @@ class Patch(BuiltinTool):
     async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         if arguments.get("patch"):
             return await self._apply_patch(ctx, str(arguments["patch"]))
-        for name in ("path", "old_string", "new_string"):
-            if arguments.get(name) is None:
-                raise failure(f"{name} is required (or patch, with mode: patch)")
+        missing = [name for name in ("path", "old_string", "new_string") if arguments.get(name) is None]
+        if missing:
+            raise failure(f"missing required argument: {', '.join(missing)} (or patch, with mode: patch)")
         return await self._replace(ctx, arguments)
 
     # --- replace -----------------------------------------------------------------------------------------------------
@@ -134,13 +154,13 @@ class Patch(BuiltinTool):
         checks: dict[str, Any] = {}
         diffs = []
         for edit in edits:
-            name = _relative(edit.path, ctx.memory.cwd)
+            name = relative_name(edit.path, ctx.memory.cwd)
             kind = (
                 "files_created" if edit.old is None else "files_deleted" if edit.new_text is None else "files_modified"
             )
             body[kind].append(str(edit.path))
-            body["diff"] += unified_diff(edit.diff.old_text, edit.diff.new_text, name)
-            diffs.append(edit.diff)
+            body["diff"] += await trio.to_thread.run_sync(unified_diff, edit.diff.old_text, edit.diff.new_text, name)
+            diffs.append(replace(edit.diff, name=name))
             verified, check, _ = await verify(ctx, edit)
             if check is not None:
                 checks[name] = check
@@ -161,13 +181,7 @@ class PatchWithV4A(Patch):
     spec = ToolSpec(
         "patch",
         "Replace a text in a file (mode replace), or apply a V4A patch to several files (mode patch).",
-        parameters(
-            {
-                "mode": choice("How the change is given.", "replace", "patch", default="replace"),
-                **_REPLACE,
-                "patch": text("For mode patch: *** Begin Patch … *** Update File: path … *** End Patch."),
-            }
-        ),
+        _BOTH_FORMS,
     )
 
 
@@ -209,10 +223,3 @@ def _replaced(present: FileText, shown: str, old: str, new: str, every: bool) ->
         body = body[: hit.start] + put + body[hit.end :]
     note = None if match.exact else f"old_string matched with {match.strategy} at line {lines[0]}"
     return _Replaced(body, len(lines), note)
-
-
-def _relative(path: Path, cwd: str) -> str:
-    try:
-        return str(path.relative_to(Path(cwd).resolve()))
-    except ValueError:
-        return str(path)

@@ -57,6 +57,17 @@ _SEARCHED, _MOST_PATHS = 4000, 20
 _PATH_WORD = lazy_pattern(r"(?:(?<=\bcd )|(?<![^\s=\"'(<>]))(?!https?://)[\w.~+@%-]*/[\w./~+@%-]*|(?<=\bcd )[\w.+@%-]+")
 
 
+_PARAMETERS = {
+    "command": text("The command line for bash."),
+    "background": flag("Start it beside the conversation and return its id."),
+    "timeout": number("Seconds until the command is ended (at most 600 in the foreground).", minimum=1),
+    "workdir": text("Directory for this command only."),
+    "pty": flag("Give it a terminal, for programs that insist on one."),
+    "notify": flag("With background: start a turn when it ends."),
+    "kill_grace": {"type": "number", "description": "Seconds between the request to end and the kill."},
+}
+
+
 @dataclass(slots=True)
 class _Output:
     """The output of one running call, bounded; what lies between head and tail is counted and dropped."""
@@ -99,18 +110,8 @@ class Terminal(BuiltinTool):
         "Run a shell command. The working directory and exported variables persist between calls. Standard input is "
         "empty: pass answers as arguments. Prefer read_file, search_files and patch for files. Set background for "
         "servers and other processes that do not end, then process_manage.",
-        parameters(
-            {
-                "command": text("The command line for bash."),
-                "background": flag("Start it beside the conversation and return its id."),
-                "timeout": number("Seconds until the command is ended (at most 600 in the foreground).", minimum=1),
-                "workdir": text("Directory for this command only."),
-                "pty": flag("Give it a terminal, for programs that insist on one."),
-                "notify": flag("With background: start a turn when it ends."),
-                "kill_grace": {"type": "number", "description": "Seconds between the request to end and the kill."},
-            },
-            "command",
-        ),
+        parameters(_PARAMETERS, "command"),
+        accepts=parameters(_PARAMETERS | {"notify": {"type": ["boolean", "array"]}}, "command"),
     )
     flags = ToolFlags(ParallelClass.BARRIER, interactive=True, result_limit=None, toolset="shell", kind="execute")
 
@@ -306,7 +307,9 @@ class Terminal(BuiltinTool):
             "exit_code": 0,
             "notify_on_complete": wants_notice,
         }
-        if note := _with_note_on_terminal(note, arguments, with_sudo):
+        patterns = "output is not watched for patterns; the end is announced"
+        notes = (patterns if isinstance(arguments.get("notify"), list) else None, note)
+        if note := _with_note_on_terminal("; ".join(filter(None, notes)), arguments, with_sudo):
             body["note"] = note
         return ToolOutput(as_json(body), summary=f"started {info.process_id}", details=_details(command, directory, 0))
 

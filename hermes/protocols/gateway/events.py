@@ -6,13 +6,13 @@ surface does not show it". Questions are not here: they are requests (``client_r
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes import events as ev
-from hermes.messages import Answered, ClientAnswer, FileDiff, TimedOut, Withdrawn
+from hermes.agent.tool_display import inline_diff
+from hermes.messages import Answered, ClientAnswer, TimedOut, Withdrawn
 from hermes.outcomes import Cancelled, Completed, Failed, TurnRecord
 from hermes.protocols.gateway.shapes import live_info, usage_wire
 from hermes.protocols.wire.json_codec import encode
@@ -22,7 +22,6 @@ KEPT_TOOLS: Final = frozenset({"write_file", "patch", "clarify", "delegate_task"
 """Shown even with ``display.tool_progress: off``."""
 
 CANCEL_WORDS: Final = frozenset({"timeout", "interrupted", "resolved", "session_closed", "shutdown"})
-DIFF_LINES: Final = 300
 ERROR_CHARS: Final = 300
 
 
@@ -228,7 +227,7 @@ def tool_complete(event: ev.ToolEnded, shown: Shown) -> WireEvent | None:
     if result.is_error:
         payload["error"] = error_text(value, result.content, result.summary)
     if result.diffs and shown.diffs:
-        payload["inline_diff"] = "".join(ansi_diff(diff) for diff in result.diffs)
+        payload["inline_diff"] = "".join(map(_coloured, inline_diff(result.diffs).split("\n")))
     if shown.tools == "verbose":
         payload["result_text"] = result.content
     details = result.details or {}
@@ -256,21 +255,9 @@ def error_text(value: Any, content: str, summary: str | None) -> str:
     return str(found or summary or content[:ERROR_CHARS])
 
 
-def ansi_diff(diff: FileDiff) -> str:
-    """A unified diff in terminal colours."""
-    before = (diff.old_text or "").splitlines(keepends=True)
-    after = (diff.new_text or "").splitlines(keepends=True)
-    lines = list(difflib.unified_diff(before, after, f"a/{diff.path}", f"b/{diff.path}"))
-    shown = [_coloured(line) for line in lines[:DIFF_LINES]]
-    if len(lines) > DIFF_LINES:
-        shown.append(f"… {len(lines) - DIFF_LINES} more lines\n")
-    return "".join(shown)
-
-
 def _coloured(line: str) -> str:
-    body = line.rstrip("\n")
-    colour = {"+": "32", "-": "31", "@": "36"}.get(body[:1])
-    return f"\x1b[{colour}m{body}\x1b[0m\n" if colour else f"{body}\n"
+    colour = {"+": "32", "-": "31", "@": "36"}.get(line[:1])
+    return f"\x1b[{colour}m{line}\x1b[0m\n" if colour else f"{line}\n"
 
 
 def tool_output_risk(event: ev.ToolOutputRisk) -> WireEvent:

@@ -146,6 +146,24 @@ def test_kinds_follow_the_table_and_unknown_tools_are_other() -> None:
     assert kinds == ["read", "edit", "search", "execute", "fetch", "other", "other"]
 
 
+def test_a_diff_names_its_lines_wherever_the_change_is_and_shows_what_is_too_long_to_compare_as_replaced() -> None:
+    old = [f"{n}\n" for n in range(9000)]
+    new = [*old[:5000], "changed\n", *old[5001:]]
+    assert unified_diff("".join(old), "".join(new), "/w/a") == (
+        "--- a/w/a\n+++ b/w/a\n@@ -4998,7 +4998,7 @@\n 4997\n 4998\n 4999\n-5000\n+changed\n 5001\n 5002\n 5003\n"
+    )
+    other = [old[0], *(f"x{line}" for line in old[1:-1]), old[-1]]
+    lines = unified_diff("".join(old), "".join(other), "a").splitlines()
+    assert lines[2:5] == ["@@ -1,9000 +1,9000 @@", " 0", "-1"]
+    assert lines[-2:] == ["+x8998", " 8999"]
+    assert len(lines) == 3 + 2 + 2 * 8998
+
+
+def test_a_form_feed_ends_no_line_of_a_diff() -> None:
+    assert unified_diff("a\fb\n", "a\fc\n", "x").splitlines(keepends=False)[0] == "--- a/x"
+    assert unified_diff("a\fb\n", "a\fc\n", "x").split("\n")[3:5] == ["-a\fb", "+a\fc"]
+
+
 def test_locations_and_diffs_for_editors() -> None:
     diff = FileDiff("/w/a.py", "a\nb\n", "a\nc\n")
     assert tool_locations("patch", {}, (diff,)) == (("/w/a.py", 2),)
