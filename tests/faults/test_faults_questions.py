@@ -46,20 +46,23 @@ ASK = PlainTool("ask_named", _ask_named, ParallelClass.FREE)
 
 
 @pytest.mark.fault("B-078")
+@pytest.mark.parametrize("how", ["session.resume", "session.activate"])
 @pytest.mark.parametrize("away", [25, 590])
-async def test_a_question_waits_for_a_client_that_was_away(away: int, autojump_clock: trio.abc.Clock) -> None:
+async def test_a_question_waits_for_a_client_that_was_away(away: int, how: str, autojump_clock: trio.abc.Clock) -> None:
     services, _ = make_services(core_say("", calls=[call("ask_named", what="x")]), core_say("thanks"), tools=[ASK])
     async with running_tree(services) as tree:
         server = gateway_server(tree)
         async with connected(tree, websocket=True, server=server, name="first") as first:
             await first.call("client.capabilities", server_requests=True)
-            session_id = (await first.call("session.create"))["session_id"]
+            made = await first.call("session.create")
+            session_id = made["session_id"]
             await first.call("prompt.submit", session_id=session_id, text="go")
             question = await first.question("approval")
         await trio.sleep(away)
+        named = made["stored_session_id"] if how == "session.resume" else session_id
         async with connected(tree, websocket=True, server=server, name="second") as second:
             await second.call("client.capabilities", server_requests=True)
-            snapshot = await second.call("session.activate", session_id=session_id, omit_messages=True)
+            snapshot = await second.call(how, session_id=named, omit_messages=True)
             assert [one["id"] for one in snapshot["open_requests"]] == [question["id"]]
             second.reply(question["id"], {"choice": "once"})
             second.reply(question["id"], {"choice": "deny"})
@@ -133,8 +136,10 @@ async def test_a_question_of_a_server_that_was_ended_is_told_as_over_after_the_r
                 key = next(f["result"] for f in first.frames if "stored_session_id" in f.get("result", {}))
                 assert await first.server.stop() == 0
                 await first.server.wait_for_output(lambda: False)
-                assert [one["status"] for one in events(first, "message.complete")] == ["interrupted"]
-                assert len(events(first, "request.cancel")) == 1
+                (end,) = events(first, "message.complete")
+                assert (end["status"], end["cause"]) == ("interrupted", "shutdown")
+                (withdrawn,) = events(first, "request.cancel")
+                assert withdrawn["reason"] != "deny" and "shut" in withdrawn["reason"], withdrawn
             async with driving("gateway stdio", home, model_environment(provider)) as second:
                 assert isinstance(second, GatewayDriver)
                 await second.call("client.capabilities", {"server_requests": True})

@@ -193,6 +193,7 @@ class HttpDriver:
         self.server = server
         self.client = client
         self.run_id = ""
+        self.last_question = ""
         self.headers = {"Authorization": f"Bearer {server.key}"}
 
     async def status(self) -> dict[str, Any]:
