@@ -8,8 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,9 @@ import pytest
 import trio
 
 from hermes.testing import FakeProvider, Reply, Script
-from tests.support.acp_schema import CheckedConversation
+from tests.support.acp_process import Frame, editor, model_environment, said, tool
 from tests.support.server_process import (
     COMMAND,
-    ServerProcess,
     assert_no_children,
     children_of,
     clean_environment,
@@ -31,90 +28,6 @@ from tests.support.server_process import (
 pytestmark = pytest.mark.e2e
 LIMIT = 60
 MCP_PROGRAM = Path(__file__).parents[1] / "support" / "mcp_server_program.py"
-Frame = dict[str, Any]
-
-
-class Editor:
-    """A client of the process."""
-
-    def __init__(self, server: ServerProcess) -> None:
-        self.server = server
-        self._checked = CheckedConversation()
-        self._number = 0
-
-    async def start(self, method: str, **params: Any) -> int:
-        self._number += 1
-        frame = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
-        self._checked.client_sent(frame)
-        await self.server.send(frame)
-        return self._number
-
-    async def notify(self, method: str, **params: Any) -> None:
-        await self.server.send({"jsonrpc": "2.0", "method": method, "params": params})
-
-    async def reply(self, question: Frame, option: str) -> None:
-        outcome = {"outcome": "selected", "optionId": option}
-        await self.server.send({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": outcome}})
-
-    async def answer(self, number: int) -> Any:
-        frame = await self.server.frame(lambda f: f.get("id") == number and "method" not in f)
-        assert "error" not in frame, frame
-        return frame["result"]
-
-    async def call(self, method: str, **params: Any) -> Any:
-        return await self.answer(await self.start(method, **params))
-
-    async def new_session(self, cwd: Path) -> str:
-        session: str = (await self.call("session/new", cwd=str(cwd), mcpServers=[]))["sessionId"]
-        return session
-
-    async def start_prompt(self, session: str, text: str) -> int:
-        return await self.start("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
-
-    async def question(self, *, after: int = 0) -> Frame:
-        return await self.server.frame(lambda f: f.get("method") == "session/request_permission", after=after)
-
-    async def update(self, kind: str, *, after: int = 0) -> Frame:
-        found = await self.server.frame(
-            lambda f: f.get("method") == "session/update" and f["params"]["update"]["sessionUpdate"] == kind,
-            after=after,
-        )
-        update: Frame = found["params"]["update"]
-        return update
-
-    def updates(self, kind: str, *, after: int = 0) -> list[Frame]:
-        found = [f["params"]["update"] for f in self.server.frames[after:] if f.get("method") == "session/update"]
-        return [update for update in found if update["sessionUpdate"] == kind]
-
-    def text(self, kind: str, *, after: int = 0) -> str:
-        return "".join(update["content"]["text"] for update in self.updates(kind, after=after))
-
-    def check(self) -> None:
-        """Everything on standard output was a frame the schema allows."""
-        for frame in self.server.frames:
-            self._checked.agent_sent(frame)
-        assert self.server.stray == []
-
-
-@asynccontextmanager
-async def editor(home: Path, environ: Mapping[str, str] | None = None) -> AsyncIterator[Editor]:
-    async with server_process(home, "acp", environ=environ) as server:
-        client = Editor(server)
-        await client.call("initialize", protocolVersion=1, clientCapabilities={})
-        yield client
-        client.check()
-
-
-def model_environment(provider: FakeProvider) -> dict[str, str]:
-    return {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "test-key-0123456789", "HERMES_MODEL": "fake-model"}
-
-
-def tool(name: str, **arguments: Any) -> Reply:
-    return Reply.of({"tool_call": {"name": name, "arguments": arguments}})
-
-
-def said(text: str) -> Reply:
-    return Reply.of({"text": text})
 
 
 async def test_an_edit_is_asked_for_with_its_diff_and_happens_only_with_consent(tmp_path: Path) -> None:
@@ -434,6 +347,10 @@ async def test_the_servers_an_editor_brings_offer_their_tools_to_that_session_an
         async with FakeProvider(script) as provider, editor(tmp_path / "home", model_environment(provider)) as client:
             with_servers = await client.call("session/new", cwd=str(tmp_path), mcpServers=[broken, specimen])
             session = with_servers["sessionId"]
+            # A busy machine may start the server later than a first turn would wait for it.
+            while "mcp__specimen__add" not in client.text("agent_message_chunk"):
+                await client.answer(await client.start_prompt(session, "/tools"))
+                await trio.sleep(0.1)
             await client.answer(await client.start_prompt(session, "add"))
             last = client.updates("tool_call_update")[-1]
             assert last["status"] == "completed"

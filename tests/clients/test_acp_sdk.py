@@ -1,4 +1,4 @@
-"""``hermes acp`` driven by the public Python client, which knows nothing of this server."""
+"""``hermes acp`` driven by the public Python client, which knows nothing of this server; all frames are checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import acp
 import pytest
 from acp import schema
 
-from tests.support.server_process import COMMAND, clean_environment
+from tests.support.acp_bridge import check_records, tapped
+from tests.support.server_process import clean_environment
 
 pytestmark = pytest.mark.e2e
 LIMIT = 60
@@ -49,13 +50,14 @@ class Editor:
 
 def drive(home: Path, story: Callable[[Any, Editor], Awaitable[None]], *, option: str = "allow_once") -> None:
     home.mkdir(parents=True, exist_ok=True)
+    command, *arguments = tapped(home / "frames")
 
     async def main() -> None:
         client: Any = Editor(option)
         async with (
             asyncio.timeout(LIMIT),
             acp.spawn_agent_process(
-                lambda _agent: client, str(COMMAND), "acp", env=clean_environment(home), cwd=home
+                lambda _agent: client, command, *arguments, env=clean_environment(home), cwd=home
             ) as (connection, process),
         ):
             hello = await connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
@@ -64,6 +66,7 @@ def drive(home: Path, story: Callable[[Any, Editor], Awaitable[None]], *, option
         assert process.returncode == 0
 
     asyncio.run(main())
+    check_records(home / "frames")
 
 
 def text(words: str) -> list[Any]:

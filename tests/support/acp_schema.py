@@ -27,7 +27,8 @@ KNOWN_EXTRAS = {
     "elicitation/create": {"mode", "sessionId", "toolCallId", "requestedSchema"},
 }
 UNSTABLE = {"session/fork": "NewSessionResponse"}
-EXTENSION_METHODS = {"session/set_model"}
+# Notifications among them: somebody may send one as a request, which must be answered somehow.
+EXTENSION_METHODS = {"session/set_model", "session/cancel", "$/cancel_request"}
 
 
 @lru_cache(maxsize=1)
@@ -105,3 +106,32 @@ class CheckedConversation:
         check(definition_for(method, "Notification"), params)
         if method == "session/update":
             check_update(params["update"])
+
+
+class CheckedTraffic:
+    """The bytes to an agent and the frames from it. What the schema does not allow is kept until the test asks."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self._conversation = CheckedConversation()
+        self._rest = b""
+
+    def to_agent(self, data: bytes) -> None:
+        """Lines that are no requests are the test's business."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            try:
+                frame = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(frame, dict):
+                self._conversation.client_sent(frame)
+
+    def from_agent(self, frame: Mapping[str, Any]) -> None:
+        try:
+            self._conversation.agent_sent(frame)
+        except AssertionError as fault:
+            self.faults.append(str(fault))
+
+    def assert_valid(self) -> None:
+        assert not self.faults, f"{len(self.faults)} frames are not of the protocol: {self.faults[:3]}"

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import trio
 
+from tests.support.acp_schema import CheckedTraffic
 from tests.support.process_probe import is_zombie
 
 Frame = dict[str, Any]
@@ -42,6 +43,8 @@ class ServerProcess:
         self.stray: list[str] = []
         self.stderr = ""
         self.output_ended = False
+        self.traffic: CheckedTraffic | None = None
+        """Of an editor's agent: whatever passes is held against the schema of its protocol."""
         self._changed = trio.Event()
         self._taken = 0
         self._next_id = 0
@@ -93,6 +96,8 @@ class ServerProcess:
 
     async def send_bytes(self, data: bytes) -> None:
         assert self.process.stdin is not None
+        if self.traffic is not None:
+            self.traffic.to_agent(data)
         async with self._sending:
             await self.process.stdin.send_all(data)
 
@@ -152,6 +157,8 @@ class ServerProcess:
             frame = None
         if isinstance(frame, dict):
             self.frames.append(frame)
+            if self.traffic is not None:
+                self.traffic.from_agent(frame)
         elif line.strip():
             self.stray.append(line.decode(errors="replace"))
 
@@ -227,12 +234,17 @@ async def _running(
         start_new_session=True,
     )
     server = kind(process, home)
+    if line[1:2] == ("acp",):
+        server.traffic = CheckedTraffic()
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.read_output)
             nursery.start_soon(server.read_errors)
             try:
                 yield server
+                if server.traffic is not None:
+                    server.traffic.assert_valid()
+                    assert server.stray == []
             finally:
                 with trio.CancelScope(shield=True):
                     if process.returncode is None:
