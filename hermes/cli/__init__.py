@@ -8,6 +8,7 @@ they start without the command line's machinery (``stdio_host``).
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -20,6 +21,14 @@ ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 def own_process() -> None:
     """Imports make tens of thousands of objects that stay: looking for garbage among them costs a tenth of a start."""
     gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS, 10, 10)
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # Started with it closed: the next file to be opened would take its number, and be read as the input.
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -54,6 +54,7 @@ class Life:
     """One connection from the wish to have it until it is gone."""
 
     def __init__(self) -> None:
+        self.began = trio.current_time()
         self.ready: Settlement[McpConnection | None] = Settlement()
         self.ended: Settlement[str] = Settlement()
         self.over = trio.Event()
@@ -117,6 +118,13 @@ class McpServer:
         connection = await life.ready.wait() if life is not None else None
         if connection is not None:
             await connection.wait_listed()
+
+    async def wait_ready_since_start(self, within: float) -> None:
+        """The same, at most until the life has lasted so long: who comes late waits for what is left of it."""
+        life = self._life
+        if life is not None:
+            with trio.move_on_at(life.began + within):
+                await self.wait_ready()
 
     async def wait_gone(self) -> None:
         """Wait until no life is left."""

@@ -125,6 +125,11 @@ class McpServers:
             return True
         return False
 
+    async def wait_young(self, within: float) -> None:
+        """Give each server that began to connect less than ``within`` seconds ago the rest of that time."""
+        for server in list(self._servers.values()):
+            await server.wait_ready_since_start(within)
+
     async def reload(
         self, settings: Callable[[], Mapping[str, Mapping[str, Any]]], *, wanted: str | None = None
     ) -> Reloaded:
@@ -263,12 +268,13 @@ def session_tools(session: Session, shared: McpServers | None) -> tuple[Tool, ..
 
 
 async def wait_session_ready(session: Session, shared: McpServers | None, within: float) -> None:
-    """Before the first turn: give servers that are on their way a moment, so that their tools are there."""
+    """Before the first turn: give servers that are on their way a moment, so that their tools are there. One that has
+    had its moment while nobody prompted gets no second one."""
     if session.pinned_prompt is None:
         with trio.move_on_after(within):
             for one in _sets_of(session, shared):
                 one.warm()
-                await one.wait_ready(within)
+                await one.wait_young(within)
 
 
 def publish_status(session: Session, shared: McpServers | None) -> None:

@@ -214,6 +214,21 @@ async def test_a_stop_in_a_call_is_a_cancelled_turn_and_no_crash(tmp_path: Path)
             assert (record.interrupted, record.failed) == (True, False)
 
 
+async def test_a_server_that_hangs_holds_up_no_turn_that_comes_later(tmp_path: Path) -> None:
+    services, _ = make_services(home=tmp_path)
+    with no_longer_subreaper(), trio.fail_after(30):
+        async with running_tree(services) as tree:
+            session = tree.registry.create(source="acp", cwd=str(tmp_path))
+            silent = {"name": "silent", "command": "sleep", "args": ["1000"], "env": []}
+            editor_servers(services, lambda: {"PATH": PATH}, None)(session, [silent])
+            await wait_session_ready(session, None, 0.2)
+            began = trio.current_time()
+            # It has had its 0.2 seconds; another wait of so long would be noticed.
+            for _ in range(100):
+                await wait_session_ready(session, None, 0.2)
+            assert trio.current_time() - began < 15
+
+
 async def test_the_status_is_published_only_when_it_is_different(tmp_path: Path) -> None:
     services, _ = make_services(home=tmp_path)
     with trio.fail_after(30):

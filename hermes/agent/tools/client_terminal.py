@@ -43,7 +43,7 @@ async def run_in_client(
         }
         created = await ctx.client_tool("terminal/create", params)
         terminal = None if created is None else created.get("terminalId")
-        if not isinstance(terminal, str):
+        if not isinstance(terminal, str) or not terminal:
             return None
         _show(ctx, terminal)
         return await _wait(ctx, terminal, request.timeout, on_output)

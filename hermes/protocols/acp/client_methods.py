@@ -10,6 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+import trio
+
 from hermes.nurseries.session import Session
 from hermes.nurseries.settlement import Settlement
 from hermes.protocols.acp.schemas import ClientCapabilities
@@ -35,22 +37,42 @@ METHODS: Final[Mapping[str, tuple[Callable[[ClientCapabilities], bool], float | 
 CLEAN_UP: Final = ("terminal/kill", "terminal/release")
 """Not taken back when nobody waits for the answer any more: the terminal shall go."""
 
+AFTER_ITS_CALL: Final = ("fs/read_text_file", "fs/write_text_file", "terminal/create")
+"""Sent when the client knows of the call that they serve."""
+
 Ask = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
 
 
-def offer_client_tools(session: Session, connection: RpcConnection[Any], client: ClientCapabilities) -> None:
-    """Give the session what the client announced, and nothing else."""
+def offer_client_tools(
+    session: Session,
+    connection: RpcConnection[Any],
+    client: ClientCapabilities,
+    wait_told: Callable[[], Awaitable[None]],
+) -> None:
+    """Give the session what the client announced, and nothing else.
+
+    ``wait_told``: waits until the client was sent all that has happened in the session so far."""
     for method, (offered, within) in METHODS.items():
         session.client_tools.pop(method, None)
         if offered(client):
-            session.client_tools[method] = _asker(session, connection, method, within)
+            session.client_tools[method] = _asker(session, connection, method, within, wait_told)
 
 
-def _asker(session: Session, connection: RpcConnection[Any], method: str, within: float | None) -> Ask:
+def _asker(
+    session: Session,
+    connection: RpcConnection[Any],
+    method: str,
+    within: float | None,
+    wait_told: Callable[[], Awaitable[None]],
+) -> Ask:
     async def ask(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
         request_id = session.services.ids("client")
         answer: Settlement[Reply] = Settlement()
         whole = {"sessionId": session.key, **params}
+        if method in AFTER_ITS_CALL:
+            # A client that does not read is one that does not answer: its deadline is met below.
+            with trio.move_on_after(FILE_WITHIN):
+                await wait_told()
         if not connection.ask(request_id, method, whole, lambda reply: _settle(answer, reply)):
             return None
         silent = False
@@ -80,4 +102,9 @@ def _result(method: str, reply: Reply | None) -> Mapping[str, Any] | None:
     if reply.error is not None:
         logger.info("the client refused %s: %s", method, reply.error.message)
         return None
-    return reply.result if isinstance(reply.result, Mapping) else {}
+    if reply.result is None:
+        return {}
+    if not isinstance(reply.result, Mapping):
+        logger.warning("the client answered %s with something else than an object", method)
+        return None
+    return reply.result

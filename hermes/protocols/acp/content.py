@@ -174,7 +174,10 @@ def _linked(name: str, uri: str) -> TextPart | FileLink:
 
 def local_path(uri: str) -> str | None:
     """The path of a ``file:`` URI of this machine, or None."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
     if parts.scheme.lower() != "file" or parts.netloc.lower() not in ("", "localhost"):
         return None
     path = unquote(parts.path)

@@ -130,7 +130,6 @@ class AcpContext:
         if known is not None and known.session is session and not known.ended.is_set():
             return known
         session.reopens = True
-        offer_client_tools(session, self.connection, self.client)
         view = self._views[session.key] = SessionView(
             session,
             self.connection,
@@ -139,6 +138,7 @@ class AcpContext:
             commands=offers.commands,
             on_end=self._view_ended,
         )
+        offer_client_tools(session, self.connection, self.client, view.wait_told)
         return view
 
     def forget_view(self, session_id: str) -> None:

@@ -82,7 +82,7 @@ async def fork(ctx: AcpContext, params: SessionForkParams) -> Answer[dict[str, A
     now = services.clock()
     child = StoredSession(services.ids("session"), source=SOURCE, cwd=params.cwd, started_at=now, last_activity_at=now)
     try:
-        stored, rows = await services.store.branch(parent.key, child)
+        stored, rows = await services.store.branch(parent.key, child, row_ids=await _settled_ids(ctx, parent.key))
         session = ctx.registry.adopt(stored, rows)
     except NothingToBranch:
         config = dict(parent.model_config)
@@ -92,6 +92,15 @@ async def fork(ctx: AcpContext, params: SessionForkParams) -> Answer[dict[str, A
     async with _kept_if_answered(ctx, session):
         await session.ensure_stored()
         return await _introduce(ctx, session, params.mcp_servers, with_id=True)
+
+
+async def _settled_ids(ctx: AcpContext, key: str) -> list[int] | None:
+    """While a turn runs, the rows before it: what it has done so far has no end yet. None for all."""
+    live = ctx.registry.by_key(key)
+    if live is None or live.slot.turn is None:
+        return None
+    rows = await session_history.settled_transcript(live)
+    return [row.row_id for row in rows if row.row_id is not None]
 
 
 @asynccontextmanager

@@ -122,6 +122,8 @@ class SessionView:
         self._pauses = 0
         self._resumed = trio.Event()
         self.started = False
+        self._told = 0
+        self._told_more = trio.Event()
         self._feed = SessionFeed(session.log)
         self._translator = self._new_translator()
         session.attach(Attachment(connection.name, self._shows, "acp"))
@@ -180,6 +182,12 @@ class SessionView:
         self._pending.append(pending)
         return pending
 
+    async def wait_told(self) -> None:
+        """Wait until what has happened so far is on its way to the client, or no more is told."""
+        so_far = self.session.log.latest_seq
+        while self._told < so_far and self.started and not self.ended.is_set():
+            await self._told_more.wait()
+
     @property
     def waiting(self) -> int:
         """Prompts that are not answered yet."""
@@ -200,6 +208,7 @@ class SessionView:
                 await self._feed.wait()
                 # Room first, then what has piled up meanwhile: a slow client gets fewer and larger frames.
                 await self._connection.wait_room()
+                latest = self.session.log.latest_seq
                 events, lost = self._feed.take_nowait()
                 if lost:
                     logger.warning("session %s: the client does not read, updates are lost", self.session.key)
@@ -210,6 +219,7 @@ class SessionView:
                     outcome = await contained(f"updates of {self.session.key}", self._pass_on)
                     if isinstance(outcome, Crash):
                         await self._answer_ended()
+                self._tell_told(latest)
         except LogClosed:
             return
         finally:
@@ -217,7 +227,13 @@ class SessionView:
             for pending in list(self._pending):
                 pending.end(None)
             self.ended.set()
+            self._tell_told(self._told)
             self._on_end(self)
+
+    def _tell_told(self, seq: int) -> None:
+        self._told = seq
+        self._told_more.set()
+        self._told_more = trio.Event()
 
     async def _pass_on(self) -> None:
         while self._batch:

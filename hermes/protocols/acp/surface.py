@@ -21,6 +21,8 @@ METHODS: Final[MethodTable[AcpContext]] = MethodTable.combined(
 
 HANG_UP_WITHIN: Final = 3.0
 """Seconds that turns get to end, and their prompts to be answered, after the client has closed its side."""
+LAST_ANSWERS_WITHIN: Final = 1.0
+"""Seconds for what was asked right before the client closed its side: it may still read the answers."""
 LAST_UPDATES_WITHIN: Final = 0.3
 FAREWELL_WITHIN: Final = 2.0
 """Seconds that a client which has closed its side, and does not read, may hold up the end."""
@@ -48,6 +50,7 @@ async def serve_stdio(tree: ServerTree, channel: MessageChannel, *, start_mcp: M
         with trio.move_on_after(HANG_UP_WITHIN):
             for session in sessions:
                 await session.wait_closed()
+        await connection.answered(LAST_ANSWERS_WITHIN)
         await _last_updates(ctx, LAST_UPDATES_WITHIN)
 
     def opened() -> None:

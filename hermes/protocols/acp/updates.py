@@ -264,7 +264,9 @@ class Translator:
             case ToolProgress(call_id=call_id, name=name, preview=preview):
                 yield from self._progress(call_id, name, preview)
             case ToolEnded(call_id=call_id, name=name, args=args, result=result):
-                self._open_calls.pop(call_id, None)
+                if self._open_calls.pop(call_id, None) is None:
+                    # Its start fell into a gap; nothing may be said of a call that the client was not told of.
+                    yield tool_calls.started_call(call_id, name, args, self.cwd, shows_edit=False)
                 ended = tool_calls.ended_call(call_id, name, args, result, self.cwd)
                 terminal = self._terminals.pop(call_id, None)
                 if terminal is not None:
