@@ -363,6 +363,8 @@ async def open_server(
     services = build_services(loaded, store, overrides=settings)
     if models is not None:
         services = replace(services, models=models)
+    # What a program of the same home has left that was killed.
+    services.supervisor.sweep()
     async with open_tree(services) as tree:
         yield Server(tree)
 
