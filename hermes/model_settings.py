@@ -31,8 +31,15 @@ def model_settings(loaded: LoadedSettings) -> ModelSettings:
         auxiliary_model=auxiliary.model or None,
         auxiliary_provider=auxiliary.provider if auxiliary.provider not in ("", "auto") else None,
         cache_ttl=loaded.settings.prompt_caching.cache_ttl,
+        aliases=_aliases(loaded.settings.model_aliases),
         deadlines=deadlines(loaded.settings),
     )
+
+
+def _aliases(given: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
+    rows = {name: target if isinstance(target, Mapping) else {"model": target} for name, target in given.items()}
+    found = {name.lower(): (_text(row, "model"), _text(row, "provider")) for name, row in rows.items()}
+    return {name: (model, provider) for name, (model, provider) in found.items() if model}
 
 
 def deadlines(settings: Settings) -> Deadlines:

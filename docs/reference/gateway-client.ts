@@ -725,6 +725,7 @@ export interface ModelOptionProvider {
   aliases?: string[] | null;
   auth_type?: string | null;
   api_url?: string | null;
+  native_catalog_empty?: boolean | null;
   key_env?: string | null;
   warning?: string | null;
   featured_models?: string[] | null;

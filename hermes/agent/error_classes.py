@@ -55,7 +55,7 @@ ERROR_ACTIONS: Mapping[str, ErrorAction] = MappingProxyType(
         "auth": ErrorAction(refresh=True, fall_back=True, hint="check the API key of this provider"),
         "auth_permanent": ErrorAction(fall_back=True, hint="the API key is revoked or disabled"),
         "provider_not_configured": ErrorAction(fall_back=True),
-        "billing": ErrorAction(refresh=True, fall_back=True, hint="the account has no credit left"),
+        "billing": ErrorAction(fall_back=True, hint="the account has no credit left"),
         "rate_limit": ErrorAction(retry=True, refresh=True, fall_back=True, retryable=True),
         "upstream_rate_limit": _LIMITED,
         "upstream_blocked": _LIMITED,

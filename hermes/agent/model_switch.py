@@ -354,7 +354,8 @@ class _Lookup:
             chosen = user.models[0]
         chosen = chosen or default_model(provider)
         if chosen is None:
-            raise _Refused(f"{provider} has no default model; name one", loaded)
+            served = loaded or self._listed(provider)[:5]
+            raise _Refused(f"{provider} has no default model; name one {', '.join(served)}".strip(), served)
         return chosen
 
     # --- without -----------------------------------------------------------------------------------------------------
@@ -368,7 +369,9 @@ class _Lookup:
             alias = same[0] if same else None
         if alias is None:
             return None
-        provider = self.current if alias.provider is None else self.provider_id(alias.provider)
+        if alias.provider is None:
+            return self._by_provider_prefix(alias.model) or (self.current, alias.model, None)
+        provider = self.provider_id(alias.provider)
         if provider is None:
             raise _Refused(f"the alias {target} names an unknown provider {alias.provider}")
         return provider, alias.model, None
@@ -380,8 +383,9 @@ class _Lookup:
         if target.lower().startswith("custom:"):
             name, colon, model = target[len("custom:") :].partition(":")
             if colon and model and slug(name) in self._users:
-                return self._with_provider(f"custom:{name}", model)
+                return self._with_provider(f"custom:{name}", model.lstrip(":"))
         left, _, right = target.partition(":")
+        right = right.lstrip(":")
         if not right or "/" in left or self.provider_id(left) is None:
             return None
         return self._with_provider(left, right)
@@ -396,9 +400,7 @@ class _Lookup:
         found = [(p, m) for p in self._others() for m in self._family(p, word)]
         if not found:
             return None
-        if len(found) > 1:
-            names = tuple(f"{provider}:{model}" for provider, model in found)
-            raise _Refused(f"{target} is ambiguous: {', '.join(names)}", names)
+        self._only(target, tuple(f"{provider}:{model}" for provider, model in found))
         return (*found[0], None)
 
     def _by_vendor(self, target: str) -> tuple[str, str, str | None] | None:
@@ -432,9 +434,8 @@ class _Lookup:
 
     def _by_declaration(self, target: str) -> tuple[str, str, str | None] | None:
         owners = [user.id for user in self._world.user_providers if target in user.models]
-        if len(owners) > 1:
-            names = tuple(f"{owner}:{target}" for owner in owners)
-            raise _Refused(f"{target} is ambiguous: {', '.join(names)}", names)
+        if owners:
+            self._only(target, tuple(f"{owner}:{target}" for owner in owners))
         return (owners[0], target, None) if owners else None
 
     def _by_other_vendor(self, target: str) -> tuple[str, str, str | None] | None:

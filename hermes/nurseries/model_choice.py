@@ -6,18 +6,17 @@ turn only; or on the configuration. A switch that fails changes nothing.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Literal
 
-from hermes.agent.model_switch import ModelSwitch, parse_model_command, resolve_switch
-from hermes.errors import InvalidValue, ProviderNotConfigured
-from hermes.nurseries.model_names import ModelChoices, world_of
+from hermes.agent.model_switch import ModelCommand, ModelSwitch, parse_model_command, resolve_switch
+from hermes.errors import HermesError, InvalidValue, ProviderNotConfigured
+from hermes.nurseries.model_names import ModelChoices, ModelLister, world_of
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_changes import set_model, set_reasoning_effort
+from hermes.nurseries.turn_settings import ONCE
 from hermes.records import dataclass
-
-ONCE = "model_once"
-"""Where a choice for the next turn waits, in the session's memory: ``(model, provider)``."""
 
 Scope = Literal["once", "session", "global"]
 
@@ -43,6 +42,7 @@ class Switched:
 async def switch(session: Session, line: str, *, confirmed: bool = False) -> Switched:
     """Do what ``/model <line>`` means. Raises ``InvalidValue`` (with near names), ``ProviderNotConfigured``."""
     command = parse_model_command(line)
+    await _look(session, command)
     choice = resolve_switch(command, world_of(session.services, session))
     if not choice.success:
         data = {"candidates": list(choice.candidates)} if choice.candidates else None
@@ -62,25 +62,29 @@ async def switch(session: Session, line: str, *, confirmed: bool = False) -> Swi
     )
 
 
+async def _look(session: Session, command: ModelCommand) -> None:
+    """Ask an endpoint what it serves, if the user wants that or has named no model of it; silence changes nothing."""
+    models = session.services.models
+    if isinstance(models, ModelLister) and (command.refresh or (command.provider and not command.target)):
+        provider = command.provider or session.info().provider
+        if models.lists_models(provider):
+            with contextlib.suppress(HermesError):
+                await models.served_models(provider, refresh=command.refresh)
+
+
 async def _apply(session: Session, choice: ModelSwitch, scope: Scope) -> None:
     models = session.services.models
     try:
         if scope == "once":
             resolved = await models.resolve(choice.new_model, choice.target_provider)
             models.provider_for(resolved)
-            session.memory.extras[ONCE] = (resolved.model, resolved.provider)
+            session.memory.extras[ONCE] = (resolved.model, resolved.provider, choice.reasoning)
             return
         await set_model(session, choice.new_model, choice.target_provider, global_=scope == "global")
     except ProviderNotConfigured as error:
         raise InvalidValue(error.message) from None
     if choice.reasoning is not None:
         await set_reasoning_effort(session, choice.reasoning)
-
-
-def take_once(session: Session) -> tuple[str | None, str | None]:
-    """The choice for this turn only, used up."""
-    model, provider = session.memory.extras.pop(ONCE, (None, None))
-    return model, provider
 
 
 async def picker(

@@ -6,7 +6,7 @@ what the session runs now, the user's aliases and endpoints, and the providers t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from hermes.agent.model_switch import ModelCommand, ModelSwitch, ModelWorld, resolve_switch
@@ -41,6 +41,15 @@ class ModelChoices(Protocol):
         include_unconfigured: bool,
         explicit_only: bool,
     ) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class ModelLister(Protocol):
+    """A model gateway that can ask an endpoint what it serves."""
+
+    def lists_models(self, provider: str) -> bool: ...
+
+    async def served_models(self, provider: str, *, refresh: bool = False) -> Sequence[Any]: ...
 
 
 def world_of(services: Services, session: Session | None) -> ModelWorld:

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+from dataclasses import replace
+from typing import Any
+
 from hermes.agent.loop_settings import CompressionSettings, GuardrailSettings, LoopSettings, RetrySettings
-from hermes.messages import Prompt
+from hermes.messages import PROMPT_KINDS, Prompt
 from hermes.settings import Settings
+
+ONCE = "model_once"
+"""Where a choice for the next turn waits, in the session's memory: ``(model, provider, reasoning effort)``."""
+
+
+def with_once(prompt: Prompt, extras: MutableMapping[str, Any]) -> Prompt:
+    """The prompt with the choice for this turn only, used up; a turn that no user asked for leaves it there."""
+    asked = prompt.display_kind in PROMPT_KINDS or prompt.display_kind == "hidden"
+    if ONCE not in extras or not asked or prompt.model is not None or prompt.provider is not None:
+        return prompt
+    model, provider, reasoning = extras.pop(ONCE)
+    options = {**(prompt.model_options or {})}
+    if reasoning is not None:
+        options.setdefault("reasoning_effort", reasoning)
+    return replace(prompt, model=model, provider=provider, model_options=options or None)
 
 
 def loop_settings(

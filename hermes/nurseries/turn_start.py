@@ -26,7 +26,7 @@ from hermes.nurseries import pinned, turn_lease, turn_store
 from hermes.nurseries.child_agent import AllowedTools
 from hermes.nurseries.mcp_servers import wait_session_ready
 from hermes.nurseries.scopes import ReasonScope
-from hermes.nurseries.turn_settings import loop_settings
+from hermes.nurseries.turn_settings import loop_settings, with_once
 from hermes.nurseries.turn_slot import Accepted
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def switch_note(session: Session, now: float) -> list[Row]:
 
 
 def prompt_row(turn: Turn) -> Row:
-    prompt = turn.prompt
+    prompt = turn.prompt = with_once(turn.prompt, session.memory.extras)
     metadata = dict(prompt.display_metadata or {})
     return Row(
         role="user",
@@ -230,7 +230,7 @@ async def resolve_model(session: Session, model: str | None, provider: str | Non
 async def prepare(session: Session, turn: Turn) -> TurnSetup:
     """Everything the loop needs. Raises ``ProviderNotConfigured`` or ``ModelNotServed``."""
     services = session.services
-    prompt = turn.prompt
+    prompt = turn.prompt = with_once(turn.prompt, session.memory.extras)
     await pick_up_credentials(session)
     resolved = await resolve_model(session, prompt.model, prompt.provider)
     services.models.provider_for(resolved)

@@ -15,6 +15,7 @@ from hermes.agent.model_switch import CONFIRM_TOKENS, ModelAlias, ModelWorld, Us
 from hermes.agent.provider_rows import DEMO
 from hermes.agent.providers.demo import DEMO_MODEL
 from hermes.agent.providers.local_model import LOCAL, LOCAL_MODEL, picker_row
+from hermes.agent.providers.local_servers import ServedModel
 from hermes.errors import HermesError, InvalidValue, ProviderNotConfigured
 
 if TYPE_CHECKING:
@@ -90,17 +91,27 @@ def world(
 ) -> ModelWorld:
     """Where a switch starts from; does no network."""
     name, chosen = current(models, model, provider)
+    listed = {one: models.known_models(one) for one in {chosen, "custom", *(user.id for user in models.custom)}}
     return ModelWorld(
         current_provider=chosen,
         current_model=name,
         aliases={alias: _alias(target) for alias, target in aliases.items()},
         user_providers=(*user_providers(models.custom), *_local(models)),
         authenticated=models.authenticated_providers(),
+        defaults={DEMO: DEMO_MODEL},
+        live={one: tuple(model.id for model in found) for one, found in listed.items()},
+        loaded={one: _loaded(found) for one, found in listed.items()},
         has_default=bool(models.configuration.default),
         persist_by_default=persist_by_default,
         context_tokens=context_tokens,
         confirm_tokens=confirm_tokens,
     )
+
+
+def _loaded(listed: Sequence[ServedModel]) -> tuple[str, ...]:
+    """What a server has in memory; one that does not say so, but has one model only, has that one."""
+    loaded = tuple(model.id for model in listed if model.loaded)
+    return loaded or (tuple(model.id for model in listed) if len(listed) == 1 else ())
 
 
 def _local(models: Models) -> tuple[UserProvider, ...]:

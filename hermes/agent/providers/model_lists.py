@@ -33,6 +33,10 @@ class ModelLists:
             self._lists[endpoint] = await self._ask(endpoint)
         return self._lists[endpoint]
 
+    def known(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
+        """What it listed when it was asked last; nothing is asked now."""
+        return self._lists.get(endpoint, ())
+
     async def first(self, endpoint: Endpoint) -> str:
         """The model of an endpoint for which none is configured. Raises ``ProviderNotConfigured``."""
         try:

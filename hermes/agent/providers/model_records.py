@@ -25,6 +25,8 @@ class ModelSettings:
     auxiliary_model: str | None = None
     auxiliary_provider: str | None = None
     cache_ttl: str = "5m"
+    aliases: Mapping[str, tuple[str, str | None]] = field(default_factory=dict, hash=False)
+    """The user's short names: model and, if it is said, provider."""
     deadlines: Deadlines = Deadlines()
 
 

@@ -206,6 +206,17 @@ class Models:
         """What the endpoint lists, from memory unless ``refresh``. Raises ``ProviderError``."""
         return await self._lists.served(self._endpoint(provider), refresh=refresh)
 
+    def lists_models(self, provider: str) -> bool:
+        """Whether it is an endpoint of the user's, whose own list is what it serves."""
+        try:
+            return self._endpoint(provider).name.startswith("custom") or self._endpoint(provider).local
+        except (ProviderNotConfigured, InvalidValue):
+            return False
+
+    def known_models(self, provider: str) -> tuple[ServedModel, ...]:
+        """What such an endpoint has listed, as far as it was asked."""
+        return self._lists.known(self._endpoint(provider)) if self.lists_models(provider) else ()
+
     @property
     def configuration(self) -> ModelSettings:
         return self._settings
@@ -246,7 +257,9 @@ class Models:
         return self._split(self._settings.default, None if provider.lower() in _AUTO else provider)
 
     def _split(self, model: str | None, provider: str | None) -> tuple[str | None, str | None]:
-        """``provider:model`` and ``provider::model``; an Ollama tag stays, because its left side is no provider."""
+        """An alias; ``provider:model`` and ``provider::model``; an Ollama tag stays: its left side is no provider."""
+        if model is not None and provider is None and model.lower() in self._settings.aliases:
+            model, provider = self._settings.aliases[model.lower()]
         if model is None or provider is not None or ":" not in model:
             return model or None, provider or None
         if model.startswith("custom:"):

@@ -9,7 +9,6 @@ from hermes.errors import ChangeNotStored, IdempotencyConflict, StoreUnavailable
 from hermes.messages import Prompt, RewindIntent, TurnLimits
 from hermes.nurseries.attachments import queued, take_queued
 from hermes.nurseries.browser_tools import browser_tools
-from hermes.nurseries.model_choice import take_once
 from hermes.nurseries.session import Session
 from hermes.nurseries.turn_slot import BusyPolicy, Submission
 from hermes.outcomes import CancelReason, Cause
@@ -84,10 +83,7 @@ _REWIND_KEYS = (*TARGETS, "confirm_truncate", "confirm_empty_truncate")
 
 def _prompt(client: GatewayClient, session: Session, params: s.PromptSubmitParams) -> Prompt:
     images = [image for image, _ in queued(session)]
-    model, provider = take_once(session)
     return Prompt(
-        model=model,
-        provider=provider,
         content=with_images(read_content(params.text), images),
         source=PROMPT_SOURCE,
         display_kind="hidden" if params.display_kind == "hidden" else None,

@@ -33,16 +33,16 @@ MINTED_KEY: Final = lazy_pattern(r"\d{8}_\d{6}_[0-9a-f]{6}")
 @methods.method("session.create", s.SessionCreateParams, "SessionCreateResult")
 def create(client: GatewayClient, params: s.SessionCreateParams) -> Any:
     server = client.server
-    if params.model:
-        server.check_model(params.model, params.provider)
+    model, provider = (params.model or "").strip() or None, (params.provider or "").strip() or None
+    server.check_model(model, provider)
     if params.cols is not None:
         client.columns = params.cols
     session = server.registry.create(
         source=params.source,
         cwd=params.cwd or server.default_cwd(),
         title=clean_title(params.title) or None if params.title else None,
-        model=params.model or None,
-        provider=params.provider or None if params.model else None,
+        model=model,
+        provider=provider if model else None,
         model_config=_model_config(params),
         parent_key=params.parent_session_id or None,
         hidden=params.hidden,

@@ -143,6 +143,7 @@ class ModelOptionProvider(Row):
     aliases: list[str] | None = None
     auth_type: str | None = None
     api_url: str | None = None
+    native_catalog_empty: bool | None = None
     key_env: str | None = None
     warning: str | None = None
     featured_models: list[str] | None = None

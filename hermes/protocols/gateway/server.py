@@ -84,4 +84,5 @@ class GatewayServer:
             # Nobody to ask is no conflict: the session will say what is missing.
             with contextlib.suppress(ProviderNotConfigured, InvalidValue):
                 provider = self.tree.services.models.default_provider(model)
-        check_served(model, provider or None)
+        if model:
+            check_served(model, provider)

@@ -360,3 +360,31 @@ async def test_a_command_is_asked_where_no_key_is_written(
     registry = models(client, {"OFFICE": "in-a-variable"}, custom=(office,))
     endpoint = endpoint_of(registry, await registry.resolve(None, "office"))
     assert (endpoint.api_key, endpoint.key_cmd, registry.has_credentials("office")) == (key, command, True)
+
+
+ALIASES = {"quick": ("m1", "my-lab"), "plain": ("m2", None), "routed": ("or:vendor/m", None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "expected"),
+    [
+        ("quick", None, ("custom:my-lab", "m1")),
+        ("QUICK", None, ("custom:my-lab", "m1")),
+        ("plain", None, ("custom:my-lab", "m2")),
+        ("routed", None, ("openrouter", "vendor/m")),
+        # Whoever names a provider names a model of it.
+        ("quick", "openrouter", ("openrouter", "quick")),
+    ],
+)
+async def test_an_alias_is_understood_wherever_a_model_is_named(
+    client: HttpClient, name: str, provider: str | None, expected: tuple[str, str]
+) -> None:
+    registry = models(client, ALL_KEYS, custom=(LAB,), provider="my-lab", default="m1", aliases=ALIASES)
+    resolved = await registry.resolve(name, provider)
+    assert (resolved.provider, resolved.model) == expected
+
+
+async def test_the_configured_default_may_be_an_alias(client: HttpClient) -> None:
+    registry = models(client, custom=(LAB,), default="quick", aliases=ALIASES)
+    resolved = await registry.resolve(None, None)
+    assert (resolved.provider, resolved.model) == ("custom:my-lab", "m1")
