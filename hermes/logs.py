@@ -10,17 +10,20 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import select
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 
+from hermes.patterns import lazy_pattern
 from hermes.records import dataclass
 
 Redact = Callable[[str], str]
+# Control characters, line ends of any kind, and what shows text in another order than it is in.
+_UNPRINTABLE = lazy_pattern("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]")
 
 FACTS = "hermes_facts"
 """The ``extra`` of a record under which a mapping stands whose members become fields of a JSON line; the message of
@@ -39,15 +42,29 @@ class LogFields:
 _fields: ContextVar[LogFields] = ContextVar("hermes_log_fields", default=LogFields())  # noqa: B039 - frozen
 
 
-@contextmanager
-def log_fields(*, session: str | None = None, turn: str | None = None, request: str | None = None) -> Iterator[None]:
+class log_fields:
     """Mark records of this block, and of tasks started in it. None leaves a field as it is."""
-    given = {"session": session, "turn": turn, "request": request}
-    token = _fields.set(replace(_fields.get(), **{name: value for name, value in given.items() if value is not None}))
-    try:
-        yield
-    finally:
-        _fields.reset(token)
+
+    __slots__ = ("_given", "_token")
+
+    def __init__(self, *, session: str | None = None, turn: str | None = None, request: str | None = None) -> None:
+        self._given = (session, turn, request)
+
+    def __enter__(self) -> None:
+        session, turn, request = self._given
+        above = _fields.get()
+        self._token = _fields.set(
+            LogFields(
+                above.session if session is None else session,
+                above.turn if turn is None else turn,
+                above.request if request is None else request,
+            )
+        )
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        _fields.reset(self._token)
 
 
 def current_log_fields() -> LogFields:
@@ -154,14 +171,20 @@ class _Redacting(logging.Formatter):
 
 
 class TextFormatter(_Redacting):
-    """``2026-01-31T12:00:00.123Z INFO hermes.nurseries.turn [session=… turn=…] text``"""
+    """``2026-01-31T12:00:00.123Z INFO hermes.nurseries.turn [session=… turn=…] text``
+
+    What stands at the beginning of a line was written by us: a text from outside cannot begin one, nor drive the
+    terminal in which the log is read. Lines of a traceback are set in.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         fields = _fields.get()
         marks = [f"{name}={value}" for name, value in _named(fields) if value]
         marked = f" [{' '.join(marks)}]" if marks else ""
-        text = f"{_timestamp(record)} {record.levelname} {record.name}{marked} {record.getMessage()}"
-        return self._redact("\n".join([text, *_traceback(self, record)]))
+        said = _in_one_line(self._redact(f"{marked} {record.getMessage()}"))
+        text = f"{_timestamp(record)} {record.levelname} {record.name}{said}"
+        traceback = self._redact("\n".join(_traceback(self, record)))
+        return "\n".join([text, *(f"  {_in_one_line(line)}" for line in traceback.split("\n") if line)])
 
 
 class JsonFormatter(_Redacting):
@@ -182,6 +205,14 @@ class JsonFormatter(_Redacting):
 
     def _shown(self, value: object) -> object:
         return self._redact(value) if isinstance(value, str) else value
+
+
+def _in_one_line(text: str) -> str:
+    return text if text.isprintable() else _UNPRINTABLE.sub(_spelled, text)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
 
 
 def _named(fields: LogFields) -> tuple[tuple[str, str], ...]:

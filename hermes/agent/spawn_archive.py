@@ -11,22 +11,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hermes.agent.session_folders import folder_name
 from hermes.errors import Forbidden, InvalidParams, NotFound
-from hermes.patterns import lazy_pattern
 
 ROOT: Final = "spawn-trees"
 INDEX: Final = "_index.jsonl"
-_UNSAFE: Final = lazy_pattern(r"[^\w.-]+")
 
 
 def folder_of(home: Path, session_id: str | None) -> Path:
-    return home / ROOT / (_UNSAFE.sub("_", session_id or "").strip("._") or "default")
+    return home / ROOT / folder_name(session_id)
 
 
 def save_tree(home: Path, tree: Mapping[str, Any]) -> Path:
     """Write one tree and its line of the index; returns the path. Raises ``OSError``."""
     folder = folder_of(home, tree.get("session_id"))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(float(tree["finished_at"])))
     path = folder / f"{stamp}.json"
     number = 2

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from hermes.agent.attachments import IMAGE_SUFFIXES, MAX_IMAGE_BYTES, DroppedPath, ImageFacts, dropped_path, image_facts
+from hermes.agent.session_folders import folder_name
 from hermes.errors import InvalidParams, InvalidValue, NotFound, Overloaded, Unavailable
 from hermes.messages import ImagePart
 
@@ -128,7 +129,7 @@ def decoded(encoded: str) -> bytes:
 
 
 def _write_new(folder: Path, stem: str, suffix: str, data: bytes) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     number = 1
     while True:
         path = folder / f"{stem}_{number}{suffix}"
@@ -190,7 +191,7 @@ async def _known_file(session: Session, found: str) -> AttachedFile:
 
 
 def attachments_folder(home: Path, key: str) -> Path:
-    return home / "attachments" / _UNSAFE.sub("_", key)
+    return home / "attachments" / folder_name(key)
 
 
 def _copy(folder: Path, source: str) -> Path:
@@ -206,7 +207,7 @@ def _store(folder: Path, name: str, data: bytes) -> Path:
 
 
 def _free(folder: Path, name: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     safe = _UNSAFE.sub("_", Path(name).name).strip("_") or "file"
     target = folder / safe
     number = 2

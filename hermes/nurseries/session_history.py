@@ -317,7 +317,7 @@ def _write(path: Path, document: dict[str, Any], rows: Sequence[Row]) -> None:
     content = json.dumps(document, ensure_ascii=False, indent=1, default=str).encode("utf-8", "surrogatepass")
     if len(content) > MAX_SAVED_BYTES:
         raise Overloaded(f"the session is larger than {MAX_SAVED_BYTES // (1024 * 1024)} MiB")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomically(path, content)
 
 

@@ -66,7 +66,7 @@ class Memory(BuiltinTool):
 
 def _change(path: Path, operations: Sequence[Any], limit: int) -> list[str]:
     """Apply all operations or none, under a lock that other processes honour."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(path.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -17,7 +17,7 @@ def write_spillover(home: Path, name: str, text: str, *, now: float) -> str | No
     safe = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:80] or "output"
     path = folder / f"{safe}-{uuid.uuid4().hex[:6]}.txt"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import trio
 from hypercorn.config import Config
-from hypercorn.events import Event, RawData
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.trio.lifespan import Lifespan
-from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
@@ -51,7 +52,8 @@ class ListenerLimits:
     head_deadline: float = 5.0
     head_bytes: int = 16 * 1024
     write_deadline: float = 30.0
-    keep_alive: float = 5.0
+    keep_alive: float = 10.0
+    """Seconds without a request. Longer than usual clients keep a connection, so that it is they who end it."""
     drain_grace: float = 3.0
     websocket_message_bytes: int = 384 * 1024 * 1024
     tcp_user_timeout: float = 10.0
@@ -223,13 +225,19 @@ class HttpListener:
 
 class _ConnectionServer(TCPServer):
     """Hypercorn's server of one connection, which otherwise keeps a connection that the client has closed for the
-    whole of ``keep_alive_timeout``: descriptor, task and all."""
+    whole of ``keep_alive_timeout``, descriptor, task and all; and for ever one whose request Quart has answered, or
+    that speaks HTTP/2 and asks for nothing: anybody could hold all connections that way."""
 
     _client_has_gone = False
     _head = b""
     """The head of an answer whose body is complete and comes next: both go out in one write."""
 
     async def protocol_send(self, event: Event) -> None:
+        if isinstance(event, Updated) and event.idle:
+            # In the task of the application that has answered, which Quart-Trio cancels at this very moment.
+            with trio.move_on_after(_CLOSE_WITHIN, shield=True):
+                await super().protocol_send(event)
+            return
         if isinstance(event, RawData):
             if not self._head and _announces_its_length(event.data):
                 self._head = event.data
@@ -243,9 +251,23 @@ class _ConnectionServer(TCPServer):
         await super().protocol_send(event)
 
     async def _read_data(self) -> None:
-        await super()._read_data()
+        data = b"unread"
+        while data:
+            try:
+                data = bytes(await self.stream.receive_some(MAX_RECV))
+            except (trio.ClosedResourceError, trio.BrokenResourceError):
+                break
+            await self.protocol.handle(RawData(data))
+            await self._count_idle_time()
+        await self.protocol.handle(Closed())
         self._client_has_gone = True
         await self.idle_task.stop()
+
+    async def _count_idle_time(self) -> None:
+        """Hypercorn does that for HTTP/2 behind the first stream only."""
+        protocol = self.protocol.protocol
+        if isinstance(protocol, H2Protocol) and protocol.idle and self.idle_task._handle is None:
+            await self.idle_task.restart(self._task_group, self._idle_timeout)
 
     async def _close(self) -> None:
         # An application may be told of the end of its response by a cancellation (Quart-Trio is); this runs in the

@@ -50,9 +50,10 @@ class Refusal:
 class BodyGuard:
     """The middleware.
 
-    Parameters: ``too_large``, ``bad_length`` and ``too_slow``, the answers to an over-size body, an unparsable
-    ``Content-Length`` and a body that takes longer than ``deadline`` seconds; ``admit``, called with the scope
-    before the body is read, returns the refusal of a request that shall not reach the application.
+    Parameters: ``too_large``, ``bad_length`` and ``too_slow``, the answers to an over-size body, to an unparsable
+    ``Content-Length`` (or one beside a ``Transfer-Encoding``) and to a body that takes longer than ``deadline``
+    seconds; ``admit``, called with the scope before the body is read, returns the refusal of a request that shall not
+    reach the application.
     """
 
     def __init__(
@@ -83,6 +84,10 @@ class BodyGuard:
             await self._app(scope, receive, send)
             return
         guarded = _with_security_headers(send)
+        if _has_two_lengths(scope):
+            # Where the request ends is a matter of opinion: what follows could be the rest of it, or another client's.
+            await self._refuse(self._bad_length, receive, guarded, already_read=0, close=True)
+            return
         refusal = self._refusal_of_head(scope)
         if refusal is not None:
             await self._refuse(refusal, receive, guarded, already_read=0)
@@ -112,7 +117,14 @@ class BodyGuard:
         return None
 
     async def _refuse(
-        self, refusal: Refusal, receive: Receive, send: Send, *, already_read: int, ended: bool = False
+        self,
+        refusal: Refusal,
+        receive: Receive,
+        send: Send,
+        *,
+        already_read: int,
+        ended: bool = False,
+        close: bool = False,
     ) -> None:
         """Read the rest of the body, within bounds, and only then answer: a client that is still sending would
         not see an answer, and the connection could not be used again."""
@@ -120,7 +132,11 @@ class BodyGuard:
         with trio.move_on_after(self._drain_deadline):
             await rest.discard(receive, up_to=self._max_body + self._drain - already_read)
         if not rest.client_gone:
-            await _answer(refusal, send, close=not rest.ended)
+            await _answer(refusal, send, close=close or not rest.ended)
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    return {b"content-length", b"transfer-encoding"} <= {name.lower() for name, _ in scope["headers"]}
 
 
 class _Body:

@@ -40,6 +40,7 @@ from hermes.protocols.http.call import (
     json_reply,
     principal_of,
 )
+from hermes.protocols.http.handshakes import answer_as_request
 from hermes.protocols.http.metrics import Metrics
 from hermes.protocols.http.routes import ROUTES, UNSUPPORTED
 from hermes.protocols.http.run_wire import run_wire
@@ -49,6 +50,7 @@ from hermes.protocols.wire.json_codec import encode
 log = logging.getLogger(__name__)
 
 WORK = "hermes.work"
+_BAD_LENGTH = "Content-Length is not a number, or stands beside Transfer-Encoding"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -96,7 +98,7 @@ class HttpSurface:
         self._guarded = BodyGuard(
             _quart_app(self.api),
             too_large=_refusal(HttpRefusal("body_too_large", "the request body is too large")),
-            bad_length=_refusal(HttpRefusal("invalid_content_length", "Content-Length is not a number")),
+            bad_length=_refusal(HttpRefusal("invalid_content_length", _BAD_LENGTH)),
             too_slow=_refusal(HttpRefusal("body_too_slow", "the request body came too slowly")),
             admit=self._access.admit,
             max_body=services.settings().limits.max_body_bytes,
@@ -104,6 +106,9 @@ class HttpSurface:
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application. A client that goes away is noticed here, whatever the handler is waiting for."""
+        if scope["type"] == "websocket":
+            await answer_as_request(self.app, scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._guarded(scope, receive, send)
             return

@@ -79,7 +79,13 @@ def check_session_id(value: Any, code: str = "invalid_session_id") -> str:
     """A session id that may be a key: text, not path-like, no control characters. Raises ``HttpRefusal``."""
     bad = not isinstance(value, str) or not value.strip() or len(value) > MAX_ID
     if not bad:
-        bad = any(ord(c) < 32 or ord(c) == 127 for c in value) or ".." in value or "/" in value or "\\" in value
+        bad = (
+            any(ord(c) < 32 or ord(c) == 127 for c in value)
+            or ".." in value
+            or value.strip() == "."
+            or "/" in value
+            or "\\" in value
+        )
     if bad:
         raise HttpRefusal(code, f"a session id is text of at most {MAX_ID} characters, and no path", param="session_id")
     text: str = value.strip()

@@ -2,7 +2,9 @@
 
 orjson does the work. Two kinds of value that real clients send or models produce are outside what it takes: lone
 UTF-16 surrogates and integers over 64 bits. Both go through a slower path here instead of failing the frame.
-Lone surrogates become U+FFFD in both directions, so that no other layer ever meets one.
+Lone surrogates become U+FFFD in both directions, so that no other layer ever meets one. What is nested deeper than
+``MAX_DEPTH`` is refused when it comes in: whatever takes such a value apart later (validation, redaction, an answer
+that holds it) would fail in the middle of its work.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from hermes.patterns import lazy_pattern
 
 _LONE_SURROGATE = lazy_pattern("[\ud800-\udfff]")
 _EXACT_IN_A_FLOAT = 2**53
+MAX_DEPTH = 128
+_ENCODABLE_DEPTH = 254
+"""What orjson writes; it reads more."""
 
 
 class NotJson(ValueError):
@@ -30,20 +35,24 @@ class Unencodable(ValueError):
 def decode(raw: bytes) -> Any:
     """The value of one JSON text. Raises NotJson, and nothing else, whatever the bytes are."""
     try:
-        return orjson.loads(raw)
+        value = orjson.loads(raw)
     except ValueError as error:
         # Only an escaped lone surrogate is worth a second look: it is valid JSON that orjson refuses.
         if b"\\u" not in raw:
             raise NotJson(str(error)) from None
-    return decode_exact(raw)
+        return decode_exact(raw)
+    _check_depth(raw, value)
+    return value
 
 
 def decode_exact(raw: bytes) -> Any:
     """As ``decode``, slower, with integers of any size kept exactly and lone surrogates replaced."""
     try:
-        return _cleaned(json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant))
+        value = _cleaned(json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant))
     except (ValueError, RecursionError) as error:
         raise NotJson(str(error) or "nested too deeply") from None
+    _check_depth(raw, value)
+    return value
 
 
 def encode(value: Any) -> bytes:
@@ -71,6 +80,28 @@ def without_lone_surrogates(text: str) -> str:
 def is_rounded_integer(value: Any) -> bool:
     """True for a float that may stand for an integer orjson could not hold."""
     return isinstance(value, float) and abs(value) >= _EXACT_IN_A_FLOAT and math.isfinite(value)
+
+
+def _check_depth(raw: bytes, value: Any) -> None:
+    """Most texts hold too few brackets to be deep; of the others orjson tells it, much faster than we could."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return
+    for _ in range(_ENCODABLE_DEPTH - MAX_DEPTH):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        # An integer over 64 bits is refused too, and is none of this function's business.
+        if _depth(value) > _ENCODABLE_DEPTH:
+            raise NotJson("nested too deeply") from None
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 def _cleaned(value: Any) -> Any:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.trio.lifespan import Lifespan
 from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.trio.worker_context import TrioSingleTask, WorkerContext
 from hypercorn.typing import ConnectionState
 from quart import request
 from quart_trio import QuartTrio
@@ -233,6 +234,7 @@ def test_the_internals_of_hypercorn_that_we_use_are_as_we_know_them() -> None:
     assert ConnectionState({"a": 1})["a"] == 1
     for private in ("_read_data", "_idle_timeout", "protocol_send"):
         assert inspect.iscoroutinefunction(getattr(TCPServer, private))
+    assert TrioSingleTask()._handle is None and isinstance(H2Protocol.idle, property)
 
 
 async def test_a_connection_that_is_to_be_closed_is_closed_though_the_app_is_cancelled_at_its_last_byte() -> None:
