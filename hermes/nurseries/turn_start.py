@@ -146,7 +146,7 @@ def switch_note(session: Session, now: float) -> list[Row]:
 
 
 def prompt_row(turn: Turn) -> Row:
-    prompt = turn.prompt = with_once(turn.prompt, session.memory.extras)
+    prompt = turn.prompt
     metadata = dict(prompt.display_metadata or {})
     return Row(
         role="user",
