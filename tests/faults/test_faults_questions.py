@@ -156,8 +156,10 @@ async def test_a_question_of_a_server_that_was_ended_is_told_as_over_after_the_r
 @pytest.mark.fault("B-084")
 @pytest.mark.parametrize("how", ["session.resume", "session.activate"])
 async def test_an_answer_that_is_sent_before_the_reply_to_the_reattach_is_read_counts(how: str, tmp_path: Path) -> None:
-    work = (terminal("rm -rf nothing-here"), say("thanks"))
+    drop = tmp_path / "home" / "drop"
+    work = (terminal(f"rm -rf {drop}"), say("thanks"))
     async with playing(tmp_path / "home", *work, surface="gateway websocket") as (driver, _provider):
+        drop.mkdir()
         async with http_driver("gateway websocket", driver.server) as first:
             assert isinstance(first, GatewayDriver)
             await first.start("go")
@@ -170,6 +172,7 @@ async def test_an_answer_that_is_sent_before_the_reply_to_the_reattach_is_read_c
         await driver.send({"jsonrpc": "2.0", "id": "a", "method": how, "params": attach})
         await driver.send(answered(question, "once"))
         assert (await driver.event("message.complete"))["params"]["payload"]["status"] == "complete"
+        assert not drop.exists()
         assert (await driver.call("session.events.since", session))["open_requests"] == []
 
 
