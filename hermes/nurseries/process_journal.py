@@ -68,6 +68,11 @@ def recorded(home: Path, owner: OwnerTag) -> dict[int, ProcessStat]:
     return found
 
 
+def has_dead(home: Path, owner: OwnerTag) -> bool:
+    """Whether a server of this home has ended without removing its journal."""
+    return any(author.home == owner.home and not author.is_alive() for _path, author in _journals(home))
+
+
 def forget_dead(home: Path, owner: OwnerTag) -> None:
     """Remove the journals of dead servers of this home."""
     for path, author in _journals(home):

@@ -12,6 +12,7 @@ import hashlib
 import os
 import signal
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 
@@ -21,6 +22,9 @@ TAG_VARIABLE = "HERMES_PROCESS_TAG"
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LARGEST_ENVIRONMENT = 8 << 20
+_KERNEL_THREAD = 0x00200000
+_EXEC_WITHIN = 0.2
+"""Seconds in which those that are found in an exec are looked at again, so that their marks can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class ProcessStat:
     session: int
     start: int
     running: bool
+    changing: bool = False
+    """In the middle of an exec or of its end, or not ours to look at: its environment cannot be read at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,9 @@ def read_stat(pid: int) -> ProcessStat | None:
         return None
     # A dead main thread with other threads still at work shows as a zombie, too.
     running = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
-    return ProcessStat(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), running)
+    # Where the environment ends is known once an exec has put it there. A kernel thread never has any.
+    changing = running and len(fields) > 48 and fields[48] == b"0" and not int(fields[6]) & _KERNEL_THREAD
+    return ProcessStat(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), running, changing)
 
 
 def children_of(pid: int) -> list[int]:
@@ -160,22 +168,25 @@ def send_signal(target: ProcessStat, number: signal.Signals) -> None:
                 os.close(handle)
 
 
-def kill_left_behind(owner: OwnerTag, known: Mapping[int, ProcessStat]) -> list[int]:
+def kill_left_behind(owner: OwnerTag, known: Mapping[int, ProcessStat], *, unclean: bool = False) -> list[int]:
     """Kill the processes of dead servers of the same home, with all that descends from them: those that carry a mark,
-    and those that are ``known``.
+    and those that are ``known``. ``unclean``: a server of this home is known to have been killed.
 
     Never this process or one of its ancestors: a server may itself have been started by a tool.
     """
     killed: list[int] = []
+    clean = 0
     for _ in range(20):  # a process may fork while we read; the next pass finds its child
         processes = read_all()
         targets = _left_behind(processes, owner, known) if processes else set()
-        if not targets:
-            break
         for pid in sorted(targets):
             send_signal(processes[pid], signal.SIGKILL)
             if pid not in killed:
                 killed.append(pid)
+        # Whoever forks and ends while we read shows neither itself nor its child: one more look, where there is reason.
+        clean = 0 if targets else clean + 1
+        if clean > int(unclean or bool(killed)):
+            break
     return killed
 
 
@@ -194,11 +205,12 @@ def _left_behind(processes: dict[int, ProcessStat], owner: OwnerTag, known: Mapp
     while ancestor is not None and ancestor.parent not in spared:
         spared.add(ancestor.parent)
         ancestor = processes.get(ancestor.parent)
+    until = time.monotonic() + _EXEC_WITHIN
     found: set[int] = set()
     stack = [
         pid
         for pid, stat in processes.items()
-        if pid not in spared and (_is_known(stat, known) or _has_dead_owner(pid, owner))
+        if pid not in spared and (_is_known(stat, known) or _has_dead_owner(stat, owner, until))
     ]
     while stack:
         pid = stack.pop()
@@ -212,8 +224,15 @@ def _is_known(stat: ProcessStat, known: Mapping[int, ProcessStat]) -> bool:
     return stat.pid in known and known[stat.pid].start == stat.start
 
 
-def _has_dead_owner(pid: int, owner: OwnerTag) -> bool:
-    tag = tag_in(read_environment(pid) or b"")
+def _has_dead_owner(stat: ProcessStat, owner: OwnerTag, until: float) -> bool:
+    environment = read_environment(stat.pid)
+    # In the middle of an exec it reads as empty, though a mark is there before and after.
+    while environment == b"" and (now := read_stat(stat.pid)) is not None and now.start == stat.start:
+        environment = read_environment(stat.pid)
+        if not now.changing or time.monotonic() > until:
+            break
+        os.sched_yield()
+    tag = tag_in(environment or b"")
     author = OwnerTag.parse(tag) if tag else None
     return author is not None and author.home == owner.home and not author.is_alive()
 

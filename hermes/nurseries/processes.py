@@ -27,7 +27,7 @@ from pathlib import Path
 import trio
 
 from hermes.nurseries import process_tree
-from hermes.nurseries.process_journal import ProcessJournal, forget_dead, recorded
+from hermes.nurseries.process_journal import ProcessJournal, forget_dead, has_dead, recorded
 from hermes.nurseries.process_output import OutputPump, single_error
 from hermes.nurseries.process_roster import Entry, Roster
 from hermes.nurseries.process_spec import (
@@ -388,7 +388,8 @@ def find_left_behind(owner: OwnerTag, home: Path | None) -> list[int]:
 
 def kill_left_behind(owner: OwnerTag, home: Path | None) -> list[int]:
     """Kill it. Returns the pids."""
-    killed = process_tree.kill_left_behind(owner, {} if home is None else recorded(home, owner))
+    unclean = home is not None and has_dead(home, owner)
+    killed = process_tree.kill_left_behind(owner, {} if home is None else recorded(home, owner), unclean=unclean)
     if home is not None:
         forget_dead(home, owner)
     return killed

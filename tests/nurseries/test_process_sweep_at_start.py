@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 import trio
 
-from hermes.nurseries.process_tree import OwnerTag, owner_tag
+from hermes.nurseries.process_tree import (
+    TAG_VARIABLE,
+    OwnerTag,
+    find_left_behind,
+    kill_left_behind,
+    owner_tag,
+    read_environment,
+    read_stat,
+)
 from hermes.nurseries.processes import ProcessSupervisor
 from tests.support.process_probe import PATH, Marks, running_with
 
@@ -92,3 +100,28 @@ def test_tag_reads_back_as_its_owner_and_nonsense_as_nobody(tmp_path: Path) -> N
     assert owner.is_alive()
     assert not OwnerTag(owner.pid, owner.start - 1, owner.home, owner.unique).is_alive()
     assert [OwnerTag.parse(text) for text in ("", "1.2", "x.2.home.u.1", "1.y.home.u.1")] == [None] * 4
+
+
+def test_a_process_is_found_in_the_middle_of_an_exec(tmp_path: Path) -> None:
+    """It does nothing but replace itself; for much of that time its environment reads as empty."""
+    owner = owner_tag(str(tmp_path))
+    dead = OwnerTag(owner.pid, owner.start - 1, owner.home, "0" * 12)
+    program = tmp_path / "again"
+    program.write_text(f'#!/bin/sh\nexec "$0" {MARKS.next()}\n')
+    program.chmod(0o755)
+    missed = 0
+    with subprocess.Popen([program], env={"PATH": PATH, TAG_VARIABLE: f"{dead}.1"}) as child:
+        for _ in range(60):
+            assert find_left_behind(owner, {}) == [child.pid]
+            missed += not read_environment(child.pid)
+        assert kill_left_behind(owner, {}) == [child.pid]
+    assert missed, "it was never seen in the middle of one"
+
+
+def test_a_process_without_an_environment_is_not_waited_for(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", MARKS.next()], env={}) as child:
+        while read_environment(child.pid) != b"" or (stat := read_stat(child.pid)) is None or stat.changing:
+            os.sched_yield()
+        assert find_left_behind(owner_tag(str(tmp_path)), {}) == []
+        assert (now := read_stat(child.pid)) is not None and not now.changing
+        child.kill()
