@@ -114,11 +114,15 @@ class CheckedTraffic:
     def __init__(self) -> None:
         self.faults: list[str] = []
         self._conversation = CheckedConversation()
-        self._rest = b""
+        self._pieces: list[bytes] = []
 
     def to_agent(self, data: bytes) -> None:
         """Lines that are no requests are the test's business."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._pieces.append(data)
+        if b"\n" not in data:
+            return
+        *lines, rest = b"".join(self._pieces).split(b"\n")
+        self._pieces = [rest]
         for line in lines:
             try:
                 frame = json.loads(line)
