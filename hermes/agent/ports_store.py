@@ -129,6 +129,10 @@ class TranscriptStore(Protocol):
         (``compacted``), which are no part of the context any more."""
         ...
 
+    async def load_compacted_prompts(self, key: str, *, limit: int) -> tuple[Row, ...]:
+        """The user rows with an id of their client's that a summary stands for; the newest ones, in order."""
+        ...
+
     async def append_rows(
         self,
         key: str,

@@ -27,7 +27,7 @@ from hermes.events import (
     event_cost,
 )
 from hermes.messages import Prompt, RewindIntent, Row
-from hermes.nurseries import delegation, turn_end, turn_start, turn_store
+from hermes.nurseries import delegation, told_before, turn_end, turn_start, turn_store
 from hermes.nurseries.background import SideWork
 from hermes.nurseries.background_process import BackgroundProcess
 from hermes.nurseries.browser_tools import bind_guests
@@ -439,7 +439,7 @@ class Session:
             summary_rows=summary_rows,
             expected_version=self.history_version,
         )
-        self.rows[:] = rows
+        told_before.take_rows(self, rows)
         self.rows_before_turn = turn_start.where_turn_begins(rows, self.slot.turn)
         self.history_version += 1
         if summary_rows:

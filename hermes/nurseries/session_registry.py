@@ -34,6 +34,7 @@ from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.nurseries.settlement import Settlement
+from hermes.nurseries.told_before import compacted_prompts, note
 from hermes.nurseries.turn_slot import Submission
 from hermes.outcomes import CancelReason, Cause
 
@@ -183,11 +184,13 @@ class SessionRegistry:
         if stored is None:
             raise StoredSessionNotFound
         rows = await self.services.store.load_rows(key)
+        noted = await compacted_prompts(self.services.store, key, rows)
         lost = await lost_questions(self.services, key)
         live = self.by_key(key)
         if live is not None:
             return live
         session = self._bring_to_life(stored, rows, is_stored=True)
+        note(session, noted)
         session.requests.found_lost(lost)
         for delegation_id in lost_delegations(rows):
             session.slot.set_aside(Submission(lost_prompt(delegation_id), "queued"))

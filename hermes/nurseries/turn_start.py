@@ -22,7 +22,7 @@ from hermes.agent.turn_setup import TurnSetup
 from hermes.errors import HermesError, NotFound, ProviderError
 from hermes.events import HistoryRewound
 from hermes.messages import Prompt, Row
-from hermes.nurseries import pinned, turn_lease, turn_store
+from hermes.nurseries import pinned, told_before, turn_lease, turn_store
 from hermes.nurseries.child_agent import AllowedTools
 from hermes.nurseries.mcp_servers import wait_session_ready
 from hermes.nurseries.scopes import ReasonScope
@@ -188,8 +188,10 @@ async def reload(session: Session) -> None:
     """Another process has changed the history: read it again before anything is decided on it."""
     stored = await session.services.store.get_session(session.key)
     rows = await session.services.store.load_rows(session.key)
+    noted = await told_before.compacted_prompts(session.services.store, session.key, rows)
     if stored is None:
         raise NotFound("the stored session is gone")
+    told_before.note_anew(session, noted)
     if stored.system_prompt != session.stored.system_prompt:
         session.pinned_prompt = None
     session.memory.extras.pop(SWITCH_NOTE, None)

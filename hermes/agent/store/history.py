@@ -54,6 +54,18 @@ def load_transcript(connection: sqlite3.Connection, key: str, *, limit: int) -> 
     return decode_rows(records)
 
 
+def load_compacted_prompts(connection: sqlite3.Connection, key: str, *, limit: int) -> tuple[Row, ...]:
+    """The prompts with a client's id that a summary stands for; the newest ones."""
+    records = connection.execute(
+        f"SELECT {READ_COLUMNS} FROM messages INDEXED BY messages_prompts WHERE session_key = ? AND role = 'user' "
+        "AND compacted = 1 AND compacted_summary = 0 AND cut_id IS NULL AND platform_message_id IS NOT NULL "
+        "ORDER BY position DESC, id DESC LIMIT ?",
+        (key, limit),
+    ).fetchall()
+    records.reverse()
+    return decode_rows(records)
+
+
 def outline(connection: sqlite3.Connection, key: str) -> list[OutlineRow]:
     """The transcript, as far as choosing rows needs it."""
     records = connection.execute(

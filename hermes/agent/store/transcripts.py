@@ -115,6 +115,9 @@ class SqlTranscriptStore:
         """The active rows with the compacted ones in their old places; beyond ``limit``, the newest."""
         return await self._database.scan(lambda db: history.load_transcript(db, key, limit=limit))
 
+    async def load_compacted_prompts(self, key: str, *, limit: int) -> tuple[Row, ...]:
+        return await self._database.scan(lambda db: history.load_compacted_prompts(db, key, limit=limit))
+
     async def append_rows(
         self,
         key: str,

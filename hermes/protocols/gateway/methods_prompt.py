@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from hermes.agent.history import parse_rewind, survivor_map
-from hermes.errors import ChangeNotStored, IdempotencyConflict, StoreUnavailable
+from hermes.errors import ChangeNotStored, StoreUnavailable
 from hermes.messages import Prompt, RewindIntent, TurnLimits
 from hermes.nurseries.attachments import queued, take_queued
 from hermes.nurseries.browser_tools import browser_tools
 from hermes.nurseries.session import Session
+from hermes.nurseries.told_before import stored_before
 from hermes.nurseries.turn_slot import BusyPolicy, Submission
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.gateway import schemas as s
@@ -53,20 +54,10 @@ def _place(client: GatewayClient, session: Session, submission: Submission) -> d
 
 
 def _stored_before(session: Session, params: s.PromptSubmitParams) -> int | None:
-    """The row of a prompt that this session has had under the same ``client_message_id``, perhaps in another process.
-
-    Raises ``IdempotencyConflict`` when that was another prompt.
-    """
     if params.client_message_id is None:
         return None
-    prompt = Prompt(read_content(params.text), source=PROMPT_SOURCE, client_message_id=params.client_message_id)
-    for row in reversed(session.rows):
-        if row.role == "user" and row.platform_message_id == prompt.client_message_id:
-            # Prompts that waited together became one row, which has the id of the first.
-            if row.text != prompt.text and not row.text.startswith(f"{prompt.text}\n\n"):
-                raise IdempotencyConflict
-            return row.row_id
-    return None
+    content = read_content(params.text)
+    return stored_before(session, Prompt(content, source=PROMPT_SOURCE, client_message_id=params.client_message_id))
 
 
 def _policy(client: GatewayClient, session: Session, queued: bool) -> BusyPolicy:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from hermes.nurseries.session_options import empty
 from hermes.protocols.gateway.schemas import KeyedParams
 from hermes.protocols.gateway.surface import WEBSOCKET_TABLE
 from tests.support.core import hang, make_services, running_tree, say
@@ -126,6 +127,45 @@ async def test_a_prompt_that_another_process_stored_is_not_run_again(autojump_cl
         with pytest.raises(Refusal, match="4009"):
             await submit(host, "stop")
     assert len(model.requests) == 1
+
+
+async def test_a_prompt_that_a_summary_stands_for_is_not_run_again(autojump_clock: Any) -> None:
+    """The server that compressed knows it, and one that has loaded the session, and one that reads it anew."""
+    long = "word " * 400
+    services, model = make_services(*(say(long) for _ in range(5)), say("what was said"), say("new"), say("old"))
+    key = "20260101_000000_00000a"
+
+    async def submit(host: GatewayHost, text: str, name: str) -> Any:
+        session_id = (await host.call("session.resume", session_id=key))["session_id"]
+        answer = await host.call("prompt.submit", session_id=session_id, text=text, client_message_id=name)
+        return answer["user_row_id"]
+
+    async with running_tree(services) as tree, connected(tree) as host:
+        for number in range(5):
+            await submit(host, f"go {number} {long}", f"m{number}")
+            await host.event("message.complete")
+        session = tree.registry.by_key(key)
+        assert session is not None
+        await host.call("session.compress", session_id=session.runtime_id, focus_topic="here 1")
+        assert [row.platform_message_id for row in session.rows if row.platform_message_id] == ["m0", "m1", "m4"]
+        # Another connection's server, which has no memory of the requests themselves.
+        async with connected(tree) as other:
+            assert await submit(other, f"go 2 {long}", "m2") == 5
+    asked = len(model.requests)
+    async with running_tree(services) as tree, connected(tree) as host:
+        assert await submit(host, f"go 0 {long}", "m0") == 1
+        assert await submit(host, f"go 2 {long}", "m2") == 5
+        with pytest.raises(Refusal, match="4009"):
+            await submit(host, "go on", "m3")
+        assert len(model.requests) == asked
+        # What was put away is gone for good.
+        await submit(host, "/new thing", "m9")
+        await host.event("message.complete")
+        session = tree.registry.by_key(key)
+        assert session is not None
+        await empty(session)
+        async with connected(tree) as other:
+            assert await submit(other, f"go 2 {long}", "m2") > 9
 
 
 async def test_a_session_that_was_made_and_closed_is_made_again(autojump_clock: Any) -> None:
