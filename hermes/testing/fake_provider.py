@@ -92,11 +92,15 @@ class FakeProvider:
 
     async def serve(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Reports the base URL when it listens; raises OSError if it cannot."""
-        listeners = await trio.open_tcp_listeners(self._port, host=self._host)
-        self._port = listeners[0].socket.getsockname()[1]
+        listeners = await self._listen()
         async with trio.open_nursery() as nursery:
             await nursery.start(trio.serve_listeners, self._serve_connection, listeners)
             task_status.started(self.base_url)
+
+    async def _listen(self) -> list[trio.SocketListener]:
+        listeners = await trio.open_tcp_listeners(self._port, host=self._host)
+        self._port = listeners[0].socket.getsockname()[1]
+        return listeners
 
     async def __aenter__(self) -> FakeProvider:
         self._running = self._serving()
@@ -113,8 +117,10 @@ class FakeProvider:
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
+        # Before the nursery, which would make a group of an error.
+        listeners = await self._listen()
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.serve)
+            await nursery.start(trio.serve_listeners, self._serve_connection, listeners)
             try:
                 yield
             finally:
@@ -244,12 +250,19 @@ async def run(
     strict: bool = False,
 ) -> None:
     """Serve a script file until cancelled; without a file, echo. Raises ScriptError or OSError before it listens."""
-    script = Script() if script_path is None else Script.parse(await trio.Path(script_path).read_text("utf-8"))
+    script = Script() if script_path is None else await _read_script(script_path)
     if strict:
         script = script.model_copy(update={"strict": True})
     async with FakeProvider(script, host=host, port=port) as provider:
         report(f"Fake provider listening on {provider.base_url} ({len(script.replies)} replies).")
         await trio.sleep_forever()
+
+
+async def _read_script(path: Path) -> Script:
+    try:
+        return Script.parse(await trio.Path(path).read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ScriptError(f"the script is not text in UTF-8: {error}") from error
 
 
 def _parsed(body: bytes) -> Any:

@@ -10,11 +10,12 @@ The frozen dataclasses (`TextChunk`, `ToolCall`, ...) are the typed steps that a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from ruamel.yaml import YAML
@@ -284,9 +285,8 @@ class Script(_Spec):
     def parse(cls, text: str) -> Script:
         """Read YAML or JSON. Raises ScriptError."""
         try:
-            # JSON first: a YAML 1.2 reader accepts most JSON, but not tabs between tokens.
-            data = json.loads(text) if text.lstrip()[:1] in ("{", "[") else YAML(typ="safe", pure=True).load(text)
-        except (json.JSONDecodeError, YAMLError) as error:
+            data = _load(text)
+        except (YAMLError, ValueError, RecursionError) as error:
             raise ScriptError(f"the script is neither YAML nor JSON: {error}") from error
         if data is None:
             return cls()
@@ -295,6 +295,14 @@ class Script(_Spec):
         except ValidationError as error:
             problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'script'}: {e['msg']}" for e in error.errors())
             raise ScriptError(problems) from error
+
+
+def _load(text: str) -> Any:
+    """JSON first: a YAML reader accepts most JSON, but not tabs between tokens."""
+    if text.lstrip()[:1] in ("{", "["):
+        with contextlib.suppress(json.JSONDecodeError):
+            return json.loads(text)
+    return YAML(typ="safe", pure=True).load(text)
 
 
 ECHO = Reply.of({"echo": ""})

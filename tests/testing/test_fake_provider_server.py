@@ -220,3 +220,16 @@ async def test_run_refuses_a_bad_script_before_it_listens(tmp_path: Path) -> Non
     path.write_text(json.dumps({"replies": [{"steps": [{"txt": "a"}]}]}))
     with pytest.raises(ScriptError, match=r"replies\.0\.steps\.0"):
         await run(path, "127.0.0.1", 0, report=lambda line: None)
+
+
+async def test_a_port_that_is_taken_is_a_plain_error() -> None:
+    async with FakeProvider() as first:
+        with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
+            async with FakeProvider(port=int(first.base_url.split(":")[2].split("/")[0])):
+                pass
+
+
+async def test_a_script_that_is_no_text_is_a_script_error(tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ScriptError, match="not text in UTF-8"):
+        await run(tmp_path / "script.yaml", "127.0.0.1", 0, report=print)

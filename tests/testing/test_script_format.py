@@ -188,3 +188,14 @@ def test_the_three_formats_show_the_rules_the_same_conversation(wire: WireFormat
     seen = conversation_of(wire, {"model": "m", **body}, 3)
     assert (seen.number, seen.model, seen.last_role) == (3, "m", "tool")
     assert (seen.last_user, seen.tool_results) == ("question", "answer")
+
+
+@pytest.mark.parametrize("text", ["{replies: [{steps: [{text: a}]}]}", "[{steps: [{text: a}]}]"])
+def test_yaml_in_braces_is_yaml(text: str) -> None:
+    assert len(Script.parse(text).replies) == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, f"times: {'9' * 5000}", "{ broken: ["])
+def test_text_that_no_reader_bears_is_a_script_error(text: str) -> None:
+    with pytest.raises(ScriptError, match="neither YAML nor JSON"):
+        Script.parse(text)

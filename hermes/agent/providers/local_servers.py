@@ -169,9 +169,10 @@ def _served(entry: Any) -> ServedModel | None:
         return ServedModel(entry)
     if not isinstance(entry, Mapping):
         return None
-    name = entry.get("id") or entry.get("name") or entry.get("model")
+    named = (entry.get(key) for key in ("id", "name", "model"))
+    name = next((value for value in named if isinstance(value, str) and value), None)
     state = entry.get("state")
-    return ServedModel(str(name), _window(entry), None if state is None else state == "loaded") if name else None
+    return ServedModel(name, _window(entry), None if state is None else state == "loaded") if name else None
 
 
 def _window(entry: Mapping[str, Any]) -> int | None:
@@ -179,7 +180,7 @@ def _window(entry: Mapping[str, Any]) -> int | None:
     for source in sources:
         for key in _WINDOW_KEYS:
             value = source.get(key) if isinstance(source, Mapping) else None
-            if isinstance(value, int) and value > 0:
+            if _is_size(value):
                 return value
     return None
 
@@ -188,7 +189,7 @@ def _lmstudio_window(answer: Any, model: str) -> int | None:
     for entry in answer.get("data") or () if isinstance(answer, Mapping) else ():
         if isinstance(entry, Mapping) and entry.get("id") == model:
             loaded = entry.get("loaded_context_length")
-            return loaded if isinstance(loaded, int) else _window(entry)
+            return loaded if _is_size(loaded) else _window(entry)
     return None
 
 

@@ -11,8 +11,9 @@ import pytest
 import trio
 import trio.testing
 
+from hermes.agent.providers import local_servers
 from hermes.agent.providers.http_stream import HttpClient
-from hermes.agent.providers.local_servers import ollama_model, probe
+from hermes.agent.providers.local_servers import ServedModel, ollama_model, probe
 from hermes.agent.providers.registry import Models, ModelSettings
 from hermes.agent.providers.wire_format import Endpoint
 from hermes.messages import Prompt
@@ -142,3 +143,18 @@ async def test_the_user_is_warned_once_for_a_model() -> None:
             await turn.wait_ended()
         texts = [getattr(event, "text", None) for event in events_of(session)]
         assert texts.count("too small") == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"id": ["x"], "name": "named"}, ServedModel("named")),
+        ({"id": 5}, None),
+        ({"id": "m", "context_length": True}, ServedModel("m")),
+        ({"id": "m", "context_length": "8192", "meta": {"n_ctx": 4096}}, ServedModel("m", 4096)),
+    ],
+)
+def test_an_entry_of_a_list_that_makes_no_sense_is_left_out_or_loses_what_does_not(
+    entry: dict[str, object], expected: ServedModel | None
+) -> None:
+    assert local_servers._served(entry) == expected
