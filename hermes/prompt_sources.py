@@ -19,7 +19,7 @@ import trio
 from hermes.agent.context_files import DirectoryHints, find_context_files, render_context_files, size_limit
 from hermes.agent.injection_scan import scan
 from hermes.agent.model_catalog import plain_name
-from hermes.agent.path_rules import PathPolicy, may_read
+from hermes.agent.path_rules import PathPolicy, may_read, may_write
 from hermes.agent.ports import ResolvedModel, ToolSet
 from hermes.agent.prompt import PromptFacts, assemble
 from hermes.agent.tools.memory import FILES, read_entries
@@ -55,7 +55,7 @@ class ProjectFiles:
             # Most that are looked for are not there; following links and rules costs ten times as much.
             return None
         real = Path(os.path.realpath(path))
-        if may_read(real, self._policy).verdict != "allow":
+        if may_read(real, self._policy).verdict != "allow" or self._leads_to_secrets(path, real):
             return None
         try:
             if not real.is_file() or real.stat().st_size > self._max_bytes:
@@ -63,6 +63,10 @@ class ProjectFiles:
             return real.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return None
+
+    def _leads_to_secrets(self, path: str, real: Path) -> bool:
+        """A link in a repository must not put credentials of the machine into the prompt, where nobody is asked."""
+        return str(real) != os.path.normpath(path) and may_write(real, self._policy).verdict == "deny"
 
     def names(self, directory: str) -> Sequence[str]:
         try:
@@ -76,7 +80,8 @@ class PromptSources:
 
     def __init__(self, home: Path, user_home: Path, settings: Settings) -> None:
         self._home = home
-        self._user_home = user_home
+        # Followed like the paths that are held against it.
+        self._policy = PathPolicy(user_home, home.resolve())
         self._ignore_rules = settings.host.ignore_rules
         self._environment = ("", float("-inf"))
 
@@ -101,7 +106,7 @@ class PromptSources:
 
     def _assemble(self, facts: PromptFacts, settings: Settings, window: int) -> tuple[str, ...]:
         root = git_root(facts.cwd)
-        reader = ProjectFiles(PathPolicy(self._user_home, self._home))
+        reader = ProjectFiles(self._policy)
         context = ""
         if not self._ignore_rules:
             limit = size_limit(window, settings.context_file_max_chars)
@@ -149,7 +154,7 @@ class PromptSources:
         if self._ignore_rules:
             return None
         root = git_root(cwd)
-        reader = ProjectFiles(PathPolicy(self._user_home, self._home), max_bytes=MAX_HINT_BYTES)
+        reader = ProjectFiles(self._policy, max_bytes=MAX_HINT_BYTES)
         known = [file.path for file in find_context_files(reader, cwd, root)]
         return DirectoryHints(reader, cwd, scan, root=root or cwd, already=known)
 

@@ -15,6 +15,8 @@ from hermes.patterns import lazy_pattern
 from hermes.records import dataclass
 
 _FENCE = lazy_pattern(r"^\s*```[a-zA-Z]*\s*\n?(.*?)\n?\s*```\s*$", re.DOTALL)
+MAX_DEPTH = 100
+_TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 _PYTHON_LITERALS = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -72,11 +74,24 @@ class _Loaded:
 
 
 def _load(text: str) -> _Loaded | str:
-    """The value, or what the parser says."""
+    """The value, or what the parser says. What is nested too deeply nobody could redact, show or store."""
     try:
-        return _Loaded(json.loads(text, parse_constant=_refuse_constant))
-    except (ValueError, RecursionError) as error:
-        return str(error) or "too deeply nested"
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        return _TOO_DEEP
+    except ValueError as error:
+        return str(error)
+    return _TOO_DEEP if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value) else _Loaded(value)
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [item for item in level if isinstance(item, dict | list)]
+        if not level:
+            return False
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return True
 
 
 def _refuse_constant(name: str) -> Any:

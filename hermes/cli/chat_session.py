@@ -137,7 +137,9 @@ class ChatSession:
                 case "user":
                     self.screen.write(style.bold(f"> {text[:ROW_CHARS]}"))
                 case "tool":
-                    self.screen.write(style.dim(f"{style.sign('▸', '>')} {row.get('name')} {one_line(text, 80)}"))
+                    self.screen.write(
+                        style.dim(f"{style.sign('▸', '>')} {one_line(str(row.get('name')), 40)} {one_line(text, 80)}")
+                    )
                 case _:
                     self.screen.write(text[:ROW_CHARS])
 

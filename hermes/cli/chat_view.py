@@ -75,7 +75,7 @@ class ChatView:
             case "thinking.delta" | "reasoning.delta":
                 self.status.doing = "thinking" if payload.get("text") else ""
             case "tool.generating":
-                self.status.doing = f"preparing {payload.get('name')}"
+                self.status.doing = f"preparing {printable(str(payload.get('name')))}"
             case "tool.start":
                 self._tool_started(payload)
             case "tool.complete":
@@ -195,7 +195,11 @@ class ChatView:
                 goal = one_line(str(payload.get("goal", "")), ARGUMENT_CHARS)
                 self._line(style.dim(f"  {style.sign('↳', '-')} child {word}: {goal}"))
             case "tool.output_risk":
-                self._line(style.yellow(f"  {payload.get('name')}: its output holds what looks like instructions"))
+                self._line(
+                    style.yellow(
+                        f"  {printable(str(payload.get('name')))}: its output holds what looks like instructions"
+                    )
+                )
             case _:
                 return
 

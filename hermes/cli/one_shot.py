@@ -201,7 +201,7 @@ class _Turn:
             self._out(said.strip("\n") + "\n")
         problem = str(self._end.get("error") or "")
         if problem and not self._wanted.as_json:
-            click.echo(f"hermes: {problem}", err=True)
+            click.echo(f"hermes: {printable(problem)}", err=True)
         if self._refused and not self._wanted.as_json:
             click.echo("hermes: something asked for approval and was denied; see --yes", err=True)
         self._line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -16,6 +17,7 @@ from hermes.agent.ports import StoredSession
 from hermes.agent.store.sqlite import SqliteStore
 from hermes.cli.session_export import FORMATS, document, markdown
 from hermes.cli.tables import print_table, tracked, when
+from hermes.cli.terminal_style import printable
 from hermes.config import home_from_environment
 from hermes.errors import HermesError, StoredSessionNotFound
 from hermes.start import DATABASE
@@ -115,7 +117,8 @@ def delete(home: Path, session_ids: tuple[str, ...], yes: bool) -> None:
     # Asked while the database is closed: a person may take all day.
     for stored in _with_store(home, find):
         if not yes:
-            click.confirm(f"Delete {stored.key} ({stored.title or stored.preview[:PREVIEW]})?", abort=True)
+            title = printable(stored.title or stored.preview[:PREVIEW])
+            click.confirm(f"Delete {stored.key} ({title})?", abort=True)
         _with_store(home, partial(_delete, home, stored.key))
         click.echo(f"deleted {stored.key}")
 
@@ -157,7 +160,7 @@ def export(home: Path, session_ids: tuple[str, ...], everything: bool, form: str
 
 def _put(text: str, path: Path | None) -> None:
     if path is None:
-        click.echo(text)
+        click.echo(printable(text) if sys.stdout.isatty() else text)
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

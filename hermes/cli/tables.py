@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from hermes.cli.terminal_style import is_dumb
+from hermes.cli.terminal_style import is_dumb, printable
 
 T = TypeVar("T")
 
@@ -34,7 +34,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def _cell(value: object) -> str:
-    return " ".join(str("" if value is None else value).split())
+    """In one line, and without what would drive the terminal: titles and texts come from a model."""
+    return " ".join(printable(str("" if value is None else value)).split())
 
 
 def when(at: float) -> str:

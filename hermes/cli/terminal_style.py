@@ -12,6 +12,8 @@ from hermes.config import terminal_variables
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL: Final = re.compile(
     r"\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b.|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    # Those that show text in another order than it is in: a command must not look like another one.
+    r"|[\u202a-\u202e\u2066-\u2069]"
 )
 
 
@@ -41,8 +43,11 @@ class Style:
         return fine if self.unicode else plain
 
     def coloured(self, text: str) -> str:
-        """Text that brings its own colours (diffs), as far as they are wanted."""
-        return text if self.colour else _ESCAPE.sub("", text)
+        """Text that brings its own colours (diffs), as far as they are wanted; no other control sequence passes."""
+        if not self.colour:
+            return printable(text)
+        colours = [*_ESCAPE.findall(text), ""]
+        return "".join(printable(part) + colour for part, colour in zip(_ESCAPE.split(text), colours, strict=True))
 
     def _in(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text

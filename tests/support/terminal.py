@@ -76,6 +76,8 @@ class PtyTerminal:
         self._master = master
         self._screen = pyte.HistoryScreen(COLUMNS, ROWS, history=HISTORY, ratio=0.5)
         self._stream = pyte.ByteStream(self._screen)
+        self.written = bytearray()
+        """Every byte that the terminal was given."""
 
     async def read(self) -> None:
         while True:
@@ -89,6 +91,7 @@ class PtyTerminal:
             # The position report that line editors ask for.
             for _ in range(chunk.count(b"\x1b[6n")):
                 os.write(self._master, f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R".encode())
+            self.written += chunk
             self._stream.feed(chunk)
 
     async def type(self, text: str) -> None:

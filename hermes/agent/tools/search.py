@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -78,7 +79,7 @@ class SearchFiles(BuiltinTool):
             while not walk.done:
                 await trio.to_thread.run_sync(walk.slice)
         await self._order(walk, arguments)
-        self._hide(walk)
+        await trio.to_thread.run_sync(self._hide, walk)
         if self.services.redact:
             await trio.to_thread.run_sync(_mask_keys, walk)
         return self._result(ctx, walk, arguments, by_name=by_name)
@@ -125,9 +126,19 @@ class SearchFiles(BuiltinTool):
         walk.found.sort(key=lambda found: (-times.get(found.path, 0.0), found.path, found.line))
 
     def _hide(self, walk: Walk) -> None:
-        """Files that may not be read are not searched either."""
+        """Files that may not be read are not searched either, whatever links lead to them. Blocking."""
         policy = self.services.path_policy("", protect_instructions=False)
-        hidden = {path for path in walk.files if may_read(Path(path), policy).verdict == "deny"}
+        folders: dict[str, str] = {}
+
+        def followed(path: str) -> str:
+            folder, name = os.path.split(path)
+            if os.path.islink(path):
+                return os.path.realpath(path)
+            if folder not in folders:
+                folders[folder] = os.path.realpath(folder)
+            return os.path.join(folders[folder], name)
+
+        hidden = {path for path in walk.files if may_read(Path(followed(path)), policy).verdict == "deny"}
         walk.files[:] = [path for path in walk.files if path not in hidden]
         walk.found[:] = [found for found in walk.found if found.path not in hidden]
         for path in hidden:

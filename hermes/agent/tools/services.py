@@ -83,4 +83,6 @@ class ToolServices:
 
     def path_policy(self, write_safe_root: str, *, protect_instructions: bool) -> PathPolicy:
         root = Path(write_safe_root).expanduser().resolve() if write_safe_root else None
-        return PathPolicy(self.user_home, self.agent_home, root, protect_instructions, self.ignore_case)
+        # Followed like the paths that are held against it: the home may be reached through a link.
+        home = self.agent_home.resolve()
+        return PathPolicy(self.user_home, home, root, protect_instructions, self.ignore_case)

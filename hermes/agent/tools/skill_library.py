@@ -17,6 +17,7 @@ from hermes.records import dataclass
 _MAX_SKILLS = 1000
 _MAX_DEPTH = 4
 _MAX_BYTES = 500_000
+_MAX_WORDS = 100
 _FRONT = lazy_pattern(r"\A﻿?---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.S)
 
 
@@ -102,8 +103,8 @@ def load(directory: Path, root: Path) -> Skill | None:
     first = next((line.strip() for line in body.splitlines() if line.strip() and not line.startswith("#")), "")
     metadata = head.get("metadata")
     return Skill(
-        name=str(head.get("name") or directory.name),
-        description=" ".join(str(head.get("description") or first).split())[:500],
+        name=_text(head.get("name")) or directory.name,
+        description=" ".join((_text(head.get("description")) or first).split())[:500],
         category="" if category == "." else category,
         directory=directory,
         tags=_words(head.get("tags")),
@@ -123,7 +124,8 @@ def split_front_matter(content: str) -> tuple[Mapping[str, Any], str]:
 
     try:
         head = YAML(typ="safe", pure=True).load(match[1])
-    except YAMLError:
+    except (YAMLError, ValueError, TypeError, RecursionError):
+        # The library lets out what its own conversions raise: an impossible date, a text that is no number.
         head = None
     return (head if isinstance(head, Mapping) else {}), content[match.end() :]
 
@@ -155,13 +157,20 @@ def linked_files(directory: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _text(value: Any) -> str:
+    """A scalar as text. A list is none: with aliases a few lines stand for more than fits into the memory."""
+    return "" if value is None or isinstance(value, Mapping | list | set | tuple) else str(value)
+
+
 def _words(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split(",")
-    return tuple(str(one).strip() for one in value if str(one).strip()) if isinstance(value, list) else ()
+    words = map(_text, value[:_MAX_WORDS]) if isinstance(value, list) else ()
+    return tuple(word.strip() for word in words if word.strip())
 
 
 def _variables(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         return _words(value)
-    return tuple(str(one.get("name") if isinstance(one, Mapping) else one) for one in value)
+    names = (_text(one.get("name") if isinstance(one, Mapping) else one) for one in value[:_MAX_WORDS])
+    return tuple(name for name in names if name)
