@@ -23,6 +23,7 @@ TAG_VARIABLE = "HERMES_PROCESS_TAG"
 _PR_SET_CHILD_SUBREAPER = 36
 _LARGEST_ENVIRONMENT = 8 << 20
 _KERNEL_THREAD = 0x00200000
+_TIMES_EMPTY = 3
 _EXEC_WITHIN = 0.2
 """Seconds in which those that are found in an exec are looked at again, so that their marks can be read."""
 
@@ -225,16 +226,25 @@ def _is_known(stat: ProcessStat, known: Mapping[int, ProcessStat]) -> bool:
 
 
 def _has_dead_owner(stat: ProcessStat, owner: OwnerTag, until: float) -> bool:
-    environment = read_environment(stat.pid)
-    # In the middle of an exec it reads as empty, though a mark is there before and after.
-    while environment == b"" and (now := read_stat(stat.pid)) is not None and now.start == stat.start:
-        environment = read_environment(stat.pid)
-        if not now.changing or time.monotonic() > until:
-            break
-        os.sched_yield()
-    tag = tag_in(environment or b"")
+    tag = tag_in(_settled_environment(stat, until))
     author = OwnerTag.parse(tag) if tag else None
     return author is not None and author.home == owner.home and not author.is_alive()
+
+
+def _settled_environment(stat: ProcessStat, until: float) -> bytes:
+    """The environment; one that reads as empty is looked at again, as it does so in the middle of an exec."""
+    environment = read_environment(stat.pid)
+    empty = 0
+    while environment == b"" and empty < _TIMES_EMPTY and time.monotonic() < until:
+        now = read_stat(stat.pid)
+        if now is None or now.start != stat.start or not now.running:
+            break
+        if now.changing:
+            os.sched_yield()
+        else:
+            empty += 1
+        environment = read_environment(stat.pid)
+    return environment or b""
 
 
 def _all_pids() -> Iterator[int]:
