@@ -28,7 +28,8 @@ class Terminal:
         home.mkdir(parents=True, exist_ok=True)
         self._master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [str(COMMAND), "acp", "--setup"],
+            # Opened by the leader of a session, it becomes the terminal whose keys are signals.
+            ["/bin/sh", "-c", 'exec "$0" acp --setup < "$1"', str(COMMAND), os.ttyname(slave)],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -52,6 +53,9 @@ class Terminal:
 
     def type(self, line: str) -> None:
         os.write(self._master, line.encode() + b"\n")
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
 
     async def exit_code(self) -> int:
         while data := await trio.to_thread.run_sync(self._read):
@@ -99,6 +103,21 @@ async def test_a_choice_that_does_not_work_is_not_written_unless_the_user_insist
             terminal.type("n")
             assert await terminal.exit_code() == 1
     assert not (home / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("keys", ["\x03", "\x04"], ids=["interrupt", "end of input"])
+async def test_who_leaves_in_the_middle_has_nothing_written(keys: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with trio.fail_after(LIMIT):
+        terminal = Terminal(home)
+        await terminal.expect("Provider")
+        terminal.type(str(1 + sum(row.available for row in PROVIDER_ROWS)))
+        await terminal.expect("Address")
+        terminal.press(keys)
+        assert await terminal.exit_code() not in (0, None)
+    assert "Traceback" not in terminal.shown
+    assert not (home / "config.yaml").exists()
+    assert not (home / ".env").exists()
 
 
 def test_without_a_terminal_it_says_so_and_fails(tmp_path: Path) -> None:
