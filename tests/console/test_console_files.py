@@ -48,6 +48,20 @@ def test_the_page_loads_nothing_but_its_own_files() -> None:
     assert "innerHTML=e" not in served["/console.js"].body.decode().replace("dangerouslySetInnerHTML", "")
 
 
+@pytest.mark.skipif(not (CONSOLE / "src").is_dir(), reason="an installation has no sources")
+def test_what_a_model_writes_is_never_parsed_as_html() -> None:
+    """Nothing in the sources makes a page of a text, and the one address that is made of a text has few schemes."""
+    sources = {path: path.read_text(encoding="utf-8") for path in (CONSOLE / "src" / "app").rglob("*.ts*")}
+    sinks = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc")
+    assert [(path.name, sink) for path, text in sources.items() for sink in sinks if sink in text] == []
+    linking = {path.name: text for path, text in sources.items() if "href={" in text}
+    assert set(linking) == {"markdown.tsx"}
+    (markdown,) = linking.values()
+    assert "const SCHEMES = /^(https?:|mailto:)/i;" in markdown
+    assert markdown.count("href={") == 1
+    assert markdown.index("if (!SCHEMES.test(href))") < markdown.index("href={href}")
+
+
 async def test_every_file_is_served_without_the_key_and_may_load_from_here_alone() -> None:
     async with http_surface() as surface:
         for file in console_files():
