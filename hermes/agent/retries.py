@@ -131,6 +131,7 @@ class ModelCaller:
         progress = self._progress
         tokens = request_tokens(request)
         progress.begin_call(tokens)
+        sink.wait_begins()
         try:
             finished = await self._port.call_model(provider, request, sink)
         except ProviderError as error:

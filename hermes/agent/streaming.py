@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from hermes.agent.ports import DeltaKind
 from hermes.agent.progress import LoopPhase, TurnProgress
-from hermes.events import ReasoningDelta, SessionEvent, TextDelta, ToolGenerating
+from hermes.events import ReasoningDelta, SessionEvent, TextDelta, ThinkingStatus, ToolGenerating
 from hermes.patterns import lazy_pattern
 
 THINK_NAMES = ("think", "thinking", "thought", "reasoning", "reasoning_scratchpad")
@@ -146,6 +146,10 @@ LOOK_BACK = 4 * LOOK_EVERY
 """Parts of an answer: every so many of them the newest are looked at."""
 
 
+THINKING = "thinking"
+"""What is shown while a model that was asked has said nothing yet."""
+
+
 def _unwatched(_tail: str) -> None:
     """Nobody looks."""
 
@@ -185,6 +189,17 @@ class StreamSink:
         self.kept_back = False
         self.received = False
         self.received_reasoning = False
+        self._waits = False
+
+    def wait_begins(self) -> None:
+        """Tell that the model is asked; over when it says something, or with ``wait_ends``."""
+        self._waits = True
+        self._emit(ThinkingStatus(self._turn_id, THINKING))
+
+    def wait_ends(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._emit(ThinkingStatus(self._turn_id, ""))
 
     def __call__(self, kind: DeltaKind, text: str) -> None:
         if kind is DeltaKind.TEXT:
@@ -209,6 +224,7 @@ class StreamSink:
 
     def finish(self) -> None:
         """The answer is complete: let go what was held back."""
+        self.wait_ends()
         self._flush()
         if self._gate is not None:
             gate, self._gate = self._gate, None
@@ -261,6 +277,7 @@ class StreamSink:
     def _start(self) -> None:
         if not self._begun:
             self._begun = True
+            self.wait_ends()
             self._progress.phase = LoopPhase.STREAMING
 
     def _put(self, visible: str) -> None:

@@ -16,11 +16,20 @@ from dataclasses import replace
 
 import trio
 
-from hermes.events import ProcessOutput, ReasoningDelta, SessionEvent, TextDelta, ToolProgress, UsageUpdated, event_cost
+from hermes.events import (
+    ProcessOutput,
+    ReasoningDelta,
+    SessionEvent,
+    TextDelta,
+    ThinkingStatus,
+    ToolProgress,
+    UsageUpdated,
+    event_cost,
+)
 from hermes.nurseries.event_log import EventLog, LogClosed
 from hermes.outcomes import TurnRecord
 
-UNSHOWN = (ToolProgress, UsageUpdated, ProcessOutput)
+UNSHOWN = (ToolProgress, UsageUpdated, ProcessOutput, ThinkingStatus)
 """Frequent events that no reader of a turn's feed shows."""
 
 

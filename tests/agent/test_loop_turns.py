@@ -18,6 +18,7 @@ from hermes.events import (
     ReasoningDelta,
     SteerDelivered,
     TextDelta,
+    ThinkingStatus,
     ToolEnded,
     ToolGenerating,
     ToolStarted,
@@ -82,13 +83,18 @@ async def test_events_of_a_tool_round_come_in_the_documented_order() -> None:
     played = await play(Say("Let me look.", [call("terminal", {"command": "ls"})], reasoning="hm"), Say("It is there."))
     kinds = [type(event) for event in played.port.events if not isinstance(event, UsageUpdated | TextDelta)]
     assert kinds == [
+        ThinkingStatus,
+        ThinkingStatus,
         ReasoningDelta,
         ToolGenerating,
         ReasoningAvailable,
         InterimText,
         ToolStarted,
         ToolEnded,
+        ThinkingStatus,
+        ThinkingStatus,
     ]
+    assert [status.text for status in played.port.named(ThinkingStatus)] == ["thinking", ""] * 2
     interim = played.port.named(InterimText)[0]
     assert (interim.text, interim.already_streamed, interim.row_id) == ("Let me look.", True, 2)
     assert played.port.shown == "Let me look.\n\nIt is there."
@@ -125,7 +131,8 @@ async def test_a_steer_during_a_batch_is_its_own_row_behind_the_last_result() ->
     assert (steer.content, steer.display_kind) == ("rather look in /tmp", "steer")
     assert "rather look in /tmp" in str(played.model.requests[1].messages[-1].content)
     assert played.model.requests[1].messages[-1].content != "rather look in /tmp"
-    assert port.named(SteerDelivered) == [SteerDelivered(port.turn_id, "rather look in /tmp", 4, 1)]
+    behind = played.rows[2].tool_call_id
+    assert port.named(SteerDelivered) == [SteerDelivered(port.turn_id, "rather look in /tmp", 4, 1, behind)]
     assert setup.progress.user_intervened
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from hermes.events import ReasoningDelta, SessionEvent, TextDelta, ThinkingStatus
+from hermes.events import ReasoningDelta, SessionEvent, TextDelta
 from hermes.nurseries.event_log import LogEntry
 from hermes.protocols.gateway.events import Shown, WireEvent, event_frame, translate
 from hermes.records import dataclass
@@ -73,12 +73,12 @@ class Backlog:
         return iter(runs)
 
 
-MERGING: Final = (TextDelta, ReasoningDelta, ThinkingStatus)
+MERGING: Final = (TextDelta, ReasoningDelta)
 """Events that may wait a moment for the next of their kind."""
 
 
 def merges(first: SessionEvent, second: SessionEvent) -> bool:
-    """Text of the same kind, of the same turn; a status line replaces the one before."""
+    """Text of the same kind, of the same turn."""
     if type(first) is not type(second):
         return False
     return isinstance(second, MERGING) and first.turn_id == second.turn_id  # type: ignore[union-attr]
@@ -100,11 +100,7 @@ def _merged_frame(run: list[Entry], session_id: str, shown: ShownNow) -> bytes:
     first = translate(run[0].event, shown())
     if first is None:
         return b""
-    last = run[-1].event
-    if isinstance(last, ThinkingStatus):
-        texts = [last.text]
-    else:
-        texts = [entry.event.text for entry in run if isinstance(entry.event, TextDelta | ReasoningDelta)]
+    texts = [entry.event.text for entry in run if isinstance(entry.event, MERGING)]
     return event_frame(WireEvent(first.type, {"text": "".join(texts)}), session_id, run[-1].seq)
 
 

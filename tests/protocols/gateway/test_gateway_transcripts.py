@@ -85,6 +85,8 @@ async def test_create_ask_finish(autojump_clock: Any) -> None:
         assert answer in _shown(host, start)
         assert story == [
             "message.start",
+            {"thinking.delta": {"text": "thinking"}},
+            {"thinking.delta": {"text": ""}},
             {"message.delta": {"text": "I will remove it."}},
             {"tool.generating": {"name": "terminal"}},
             {"message.interim": {"text": "I will remove it.", "already_streamed": True}},
@@ -109,6 +111,8 @@ async def test_create_ask_finish(autojump_clock: Any) -> None:
                     "result": {"output": "", "exit_code": 0, "error": None},
                 }
             },
+            {"thinking.delta": {"text": "thinking"}},
+            {"thinking.delta": {"text": ""}},
             {"message.delta": {"text": "\n\nDone."}},
             {"session.info": True},
             {
