@@ -165,10 +165,13 @@ class PromptSources:
 
 def git_root(cwd: str) -> str | None:
     """The repository a directory is in, without running git."""
-    for folder in (Path(cwd), *Path(cwd).parents):
-        if (folder / ".git").exists():
-            return str(folder)
-    return None
+    folder = str(Path(cwd))
+    while not os.path.exists(os.path.join(folder, ".git")):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    return folder or "."
 
 
 def git_branch(root: str | None) -> str | None:

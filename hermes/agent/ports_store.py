@@ -169,8 +169,10 @@ class TranscriptStore(Protocol):
         owner: LeaseOwner,
         usage: Usage | None = None,
         changes: Mapping[str, Any] | None = None,
+        forget: Sequence[tuple[str, str]] = (),
     ) -> TurnFinished:
-        """In one transaction: what ``append_rows`` does, and the release of the turn lease, which ``owner`` has."""
+        """In one transaction: what ``append_rows`` does, the release of the turn lease, which ``owner`` has, and the
+        deletion of records (kind, id)."""
         ...
 
     async def rewind(
@@ -229,6 +231,10 @@ class TranscriptStore(Protocol):
 
     async def put_record(self, kind: str, record_id: str, value: Mapping[str, Any], *, owner: str = "") -> None:
         """Durable JSON documents by kind (runs, responses, open questions, idempotency keys)."""
+        ...
+
+    async def put_records(self, kind: str, values: Sequence[tuple[str, Mapping[str, Any], str]]) -> None:
+        """Several documents (id, value, owner) in one transaction."""
         ...
 
     async def get_record(self, kind: str, record_id: str) -> Mapping[str, Any] | None: ...

@@ -7,7 +7,7 @@ keeps its record: the next server shows it as one of an interrupted turn, and cl
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KIND = "question"
+_NOTHING: Mapping[str, Any] = {}
 
 
 class QuestionLog:
@@ -44,11 +45,32 @@ class QuestionLog:
             return
         elif isinstance(request, LostQuestion) or request_id in self._begun:
             self._pending[request_id] = None
+            if isinstance(answer, Withdrawn) and self._turn_will_write(request.turn_id):
+                return
         else:
             self._pending.pop(request_id, None)
-        self._start_writing()
+        self.start_writing()
 
-    def _start_writing(self) -> None:
+    def _turn_will_write(self, turn_id: str | None) -> bool:
+        """The turn that asked is being stopped: its last rows take the end of its questions along, in one commit."""
+        turn = self._session.slot.turn
+        return turn is not None and turn.turn_id == turn_id and turn.holds_lease and turn.scope.reason is not None
+
+    def closed(self) -> tuple[str, ...]:
+        """The questions whose records are to be deleted; none while a task writes, which may be making one of them."""
+        if self._writing:
+            return ()
+        return tuple(request_id for request_id, document in self._pending.items() if document is None)
+
+    def deleted(self, request_ids: Iterable[str]) -> None:
+        """A transaction of the turn has deleted these records."""
+        for request_id in request_ids:
+            self._begun.discard(request_id)
+            if self._pending.get(request_id, _NOTHING) is None:
+                del self._pending[request_id]
+
+    def start_writing(self) -> None:
+        """Write what is pending, in a task of the session."""
         if self._writing or not self._pending:
             return
         try:

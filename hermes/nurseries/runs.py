@@ -77,6 +77,8 @@ class RunRegistry:
         self._finished: OrderedDict[str, tuple[str, dict[str, Any]]] = OrderedDict()
         # Ended runs whose events the store has not taken: they are read from memory.
         self._undurable: OrderedDict[str, Run] = OrderedDict()
+        # Ended runs whose answer was their end; their statuses are written together.
+        self._unwritten: list[Run] = []
         self._reserved = 0
         self._nursery: trio.Nursery | None = None
         self.on_end: list[Callable[[Run, TurnRecord], None]] = []
@@ -267,7 +269,8 @@ class RunRegistry:
 
     async def _follow(self, run: Run) -> None:
         await contained(f"run {run.run_id}", self._follow_to_end, run)
-        run.stored.settle(None)
+        if run not in self._unwritten:
+            run.stored.settle(None)
         self._live.pop(run.run_id, None)
 
     async def _follow_to_end(self, run: Run) -> None:
@@ -321,16 +324,22 @@ class RunRegistry:
 
     async def _conclude_later(self, run: Run, record: TurnRecord) -> None:
         """Its answer is the end, and waits for nothing. Statuses of a moment are written together: one commit for all
-        that have ended since the last one."""
+        that have ended since the last one, by the first of them."""
         self._live.pop(run.run_id, None)
         for hook in self.on_end:
             hook(run, record)
         run.journal.close()
+        self._unwritten.append(run)
+        if len(self._unwritten) > 1:
+            return
         try:
             await trio.sleep_until((trio.current_time() // FLUSH_PAUSE + 1) * FLUSH_PAUSE)
         finally:
+            ended, self._unwritten = self._unwritten, []
             with trio.CancelScope(deadline=trio.current_time() + CONCLUDE_WITHIN, shield=True):
-                await self._store_status(run)
+                await self._store_statuses(RUN, ended)
+            for other in ended:
+                other.stored.settle(None)
 
     async def _end_journal(self, run: Run, record: TurnRecord, flushed: int, ends_at: float) -> None:
         name, members = self.wire.terminal(run, record)
@@ -362,17 +371,22 @@ class RunRegistry:
         return True
 
     async def _store_status(self, run: Run) -> None:
-        value = {
+        await self._store_statuses(KEYED_RUN if run.keyed else RUN, [run])
+
+    async def _store_statuses(self, kind: str, runs: Sequence[Run]) -> None:
+        try:
+            values = [(run.run_id, self._record(run), run.principal) for run in runs]
+            await self.services.store.put_records(kind, values)
+        except HermesError as error:
+            log.warning("the status of run %s is not durable: %s", ", ".join(run.run_id for run in runs), error)
+
+    def _record(self, run: Run) -> dict[str, Any]:
+        return {
             "owner": _owner_value(self.services.owner),
             "principal": run.principal,
             "journaled": run.journaled,
             "status": self.wire.status(run),
         }
-        try:
-            kind = KEYED_RUN if run.keyed else RUN
-            await self.services.store.put_record(kind, run.run_id, value, owner=run.principal)
-        except HermesError as error:
-            log.warning("the status of run %s is not durable: %s", run.run_id, error)
 
     # --- retention ---
 

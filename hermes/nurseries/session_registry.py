@@ -142,6 +142,14 @@ class SessionRegistry:
         closing = self._by_key.get(key)
         if closing is not None:
             await closing.wait_closed()
+        if key not in self._loading:
+            # Looked up here first: the name of a new conversation leads to nothing, and that needs no task.
+            stored = await self.services.store.get_session(key)
+            live = self.by_key(key)
+            if live is not None:
+                return live
+            if stored is None and key not in self._loading:
+                raise StoredSessionNotFound
         pending = self._loading.get(key)
         if pending is None:
             pending = self._loading[key] = Settlement()

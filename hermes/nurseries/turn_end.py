@@ -180,6 +180,7 @@ def conclude(session: Session, turn: Turn, ending: Ending, *, in_time: bool) -> 
         log.error("turn %s: the last rows could not be stored within %g s", turn.turn_id, STORE_WITHIN)
         ending.errors.append("the last rows could not be stored in time")
     session.requests.withdraw("interrupted", turn_id=turn.turn_id)
+    session.question_log.start_writing()
     if turn.batch is not None:
         # Its results could not be stored; whoever saw the calls begin sees them end.
         turn.batch.announce_unstored(turn.scope.reason)

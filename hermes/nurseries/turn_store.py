@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hermes.agent.ports import LeaseOwner
 from hermes.agent.stored_views import derive_title
 from hermes.messages import Row
+from hermes.nurseries.question_log import KIND as QUESTION
 from hermes.outcomes import Usage
 
 if TYPE_CHECKING:
@@ -40,11 +41,18 @@ async def finish(session: Session, turn: Turn, rows: Sequence[Row], *, usage: Us
     if title is not None:
         changes |= {"title": title, "title_source": DERIVED}
     turn.letting_go = True
+    closed = session.question_log.closed()
     try:
         finished = await session.services.store.finish_turn(
-            session.key, rows, owner=session.services.owner, usage=usage, changes=changes
+            session.key,
+            rows,
+            owner=session.services.owner,
+            usage=usage,
+            changes=changes,
+            forget=[(QUESTION, request_id) for request_id in closed],
         )
         turn.holds_lease = False
+        session.question_log.deleted(closed)
     finally:
         turn.letting_go = False
     learn(session, finished.rows, usage, pins)

@@ -16,6 +16,7 @@ from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
 from tests.support.core import call, clock, events_of, make_services, running_tree, say
+from tests.support.failing_store import FailingStore
 
 
 async def asked(session: Session) -> str:
@@ -50,6 +51,46 @@ async def test_an_interrupt_takes_the_record_away(autojump_clock: trio.abc.Clock
         session = tree.registry.create(source="test", cwd="/")
         await asked(session)
         await session.interrupt_nowait(CancelReason(Cause.USER_INTERRUPT)).wait_settled(1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await kept(services, session) == []
+
+
+class CountingStore(MemoryStore):
+    """Counts the deletions of records that cost a transaction of their own."""
+
+    deletions = 0
+
+    async def delete_record(self, kind: str, record_id: str) -> bool:
+        self.deletions += 1
+        return await super().delete_record(kind, record_id)
+
+
+async def test_a_stop_deletes_the_record_together_with_its_last_rows(autojump_clock: trio.abc.Clock) -> None:
+    store = CountingStore(now=clock)
+    services, _ = make_services(say("", calls=[call("ask")]), store=store)
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        request_id = await asked(session)
+        assert await kept(services, session) == [request_id]
+        turn = session.slot.turn
+        assert turn is not None
+        turn.cancel(CancelReason(Cause.USER_INTERRUPT))
+        await turn.wait_ended()
+        assert await kept(services, session) == []
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.deletions == 0
+
+
+async def test_a_stop_whose_last_rows_are_refused_deletes_it_afterwards(autojump_clock: trio.abc.Clock) -> None:
+    store = FailingStore(refused=frozenset({"finish_turn"}))
+    services, _ = make_services(say("", calls=[call("ask")]), store=store)
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        await asked(session)
+        turn = session.slot.turn
+        assert turn is not None
+        turn.cancel(CancelReason(Cause.USER_INTERRUPT))
+        await turn.wait_ended()
         await trio.testing.wait_all_tasks_blocked()
         assert await kept(services, session) == []
 

@@ -166,10 +166,11 @@ class SqlTranscriptStore:
         owner: LeaseOwner,
         usage: Usage | None = None,
         changes: Mapping[str, Any] | None = None,
+        forget: Sequence[tuple[str, str]] = (),
     ) -> TurnFinished:
         encoded = encode_new(rows)
         return await self._database.write(
-            lambda db: turns.finish_turn(db, key, encoded, owner=owner, usage=usage, changes=changes)
+            lambda db: turns.finish_turn(db, key, encoded, owner=owner, usage=usage, changes=changes, forget=forget)
         )
 
     async def rewind(
@@ -238,6 +239,15 @@ class SqlTranscriptStore:
         await self._database.write(
             lambda db: records.put_record(db, kind, record_id, text, owner=owner, now=self._now())
         )
+
+    async def put_records(self, kind: str, values: Sequence[tuple[str, Mapping[str, Any], str]]) -> None:
+        texts = [(record_id, scrub(to_json(value)), owner) for record_id, value, owner in values]
+
+        def put(db: sqlite3.Connection) -> None:
+            for record_id, text, owner in texts:
+                records.put_record(db, kind, record_id, text, owner=owner, now=self._now())
+
+        await self._database.write(put)
 
     async def get_record(self, kind: str, record_id: str) -> Mapping[str, Any] | None:
         return await self._database.peek(lambda db: records.get_record(db, kind, record_id))

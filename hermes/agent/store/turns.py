@@ -8,12 +8,13 @@ connection, each inside a transaction of the caller.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes.agent.ports import LeaseOwner, StoredSession, TurnBegun, TurnFinished
 from hermes.agent.store.history import Encoded, append_rows
 from hermes.agent.store.leases import acquire_lease, check_not_taken, release_lease
+from hermes.agent.store.records import delete_record
 from hermes.agent.store.sessions import create_session, update_session
 from hermes.outcomes import Usage
 
@@ -70,8 +71,11 @@ def finish_turn(
     owner: LeaseOwner,
     usage: Usage | None = None,
     changes: Mapping[str, Any] | None = None,
+    forget: Sequence[tuple[str, str]] = (),
 ) -> TurnFinished:
-    """The last rows of a turn, and the end of its lease."""
+    """The last rows of a turn, the end of its lease, and of the records (kind, id) that it leaves nothing behind of."""
     finished = store_rows(connection, key, encoded, usage=usage, changes=changes, owner=owner)
+    for kind, record_id in forget:
+        delete_record(connection, kind, record_id)
     release_lease(connection, key, owner)
     return finished

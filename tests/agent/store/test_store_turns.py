@@ -92,6 +92,18 @@ async def test_the_last_rows_take_the_spending_the_columns_the_title_and_the_lea
         await begin(store, TWO, 1)
 
 
+async def test_the_last_rows_take_records_along_or_leave_them_as_they_are(open_store: OpenStore) -> None:
+    async with open_store() as store:
+        await begin(store, new_session=StoredSession("s"))
+        await store.put_records("question", [("q1", {}, "s"), ("q2", {}, "s"), ("q3", {}, "s")])
+        with pytest.raises(TypeError):
+            await store.finish_turn(
+                "s", [ANSWER], owner=ONE, changes={"no_such_column": 1}, forget=[("question", "q1")]
+            )
+        await store.finish_turn("s", [ANSWER], owner=ONE, forget=[("question", "q1"), ("question", "q3")])
+        assert [name for name, _ in await store.list_records("question", owner="s")] == ["q2"]
+
+
 async def test_a_better_title_stands_and_a_taken_one_gets_a_number(open_store: OpenStore) -> None:
     async with open_store() as store:
         changes = {"title": "Hello", "title_source": "derived"}
