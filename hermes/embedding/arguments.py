@@ -89,6 +89,7 @@ IGNORED = frozenset(
 )  # fmt: skip
 IGNORED_PREFIXES = ("checkpoints_", "checkpoint_", "chat_")
 CALLBACKS = frozenset(name for name in Arguments.__annotations__ if name.endswith("_callback"))
+WORDS = frozenset({"model", "provider", "requested_provider", "base_url", "api_key", "api_mode", "session_id"})
 SERVER_WIDE = frozenset(
     {"base_url", "api_key", "api_mode", "fallback_model", "home", "settings", "models", "session_db", "max_tokens"}
     | {"run_budget_seconds", "enabled_toolsets", "disabled_toolsets", "skip_context_files", "skip_memory"}
@@ -98,10 +99,12 @@ SERVER_WIDE = frozenset(
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """The arguments with an effect. Raises ``TypeError`` for a name that nobody knows."""
+    """The arguments with an effect. Raises ``TypeError`` for a name that nobody knows, and for what cannot be meant."""
     known = Arguments()
     ignored = []
     for name, value in given.items():
+        if name in WORDS and value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} is a text, not {type(value).__name__}")
         if name in Arguments.__annotations__:
             known[name] = value  # type: ignore[literal-required]
         elif name in IGNORED or name.startswith(IGNORED_PREFIXES):
@@ -172,4 +175,7 @@ def _words(names: Sequence[str] | None) -> list[str] | None:
 def _fallbacks(given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] | None:
     if given is None:
         return None
-    return [dict(row) for row in ([given] if isinstance(given, Mapping) else given)]
+    rows = [given] if isinstance(given, Mapping) else given
+    if isinstance(rows, str) or not all(isinstance(row, Mapping) for row in rows):
+        raise TypeError("fallback_model is {provider, model}, or a list of such")
+    return [dict(row) for row in rows]

@@ -20,13 +20,16 @@ from hermes.embedding.messages import event_name, plain
 from hermes.events import (
     InterimText,
     Notice,
+    ReasoningAvailable,
     ReasoningDelta,
     SessionEvent,
     StatusUpdate,
+    SubagentProgress,
     TextDelta,
     ThinkingStatus,
     ToolEnded,
     ToolGenerating,
+    ToolOutputRisk,
     ToolProgress,
     ToolStarted,
     TurnEnded,
@@ -44,6 +47,8 @@ MAX_WAITING = 4096
 
 NEWEST_ONLY = (ToolProgress, ThinkingStatus, UsageUpdated)
 DROPPABLE = (*NEWEST_ONLY, StatusUpdate)
+MODEL_SPEAKS = (ThinkingStatus, ReasoningDelta, TextDelta, ToolGenerating, InterimText, UsageUpdated)
+"""The first of these after a turn's beginning or after tools tells that a model call has begun."""
 
 Call = tuple[str, tuple[Any, ...], Mapping[str, Any]]
 
@@ -63,7 +68,9 @@ class CallbackPump:
         self._wake = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
         self._steps = 0
-        self._tools: list[str] = []
+        self._step_due = False
+        self._results: dict[str, dict[str, Any]] = {}
+        """Of the batch just finished, by call, in the order in which the calls began."""
         self._text_open = False
 
     def begin_turn(self, stream: Callable[[str], Any] | None) -> None:
@@ -140,6 +147,11 @@ class CallbackPump:
         if self._text_open and isinstance(event, (ToolStarted, TurnEnded)):
             self._text_open = False
             yield "stream_delta_callback", (None,), {}
+        if self._step_due and isinstance(event, MODEL_SPEAKS):
+            self._step_due = False
+            self._steps += 1
+            results, self._results = list(self._results.values()), {}
+            yield "step_callback", (self._steps, results), {}
         yield from self._own_calls(event)
         if "event_callback" in self._callbacks:
             yield "event_callback", (event_name(event), plain(event)), {}
@@ -147,7 +159,7 @@ class CallbackPump:
     def _own_calls(self, event: SessionEvent) -> Iterator[Call]:
         match event:
             case TurnStarted():
-                self._steps, self._tools = 0, []
+                self._steps, self._step_due, self._results = 0, True, {}
             case TextDelta(text=text):
                 self._text_open = True
                 yield "stream_delta_callback", (text,), {}
@@ -161,17 +173,22 @@ class CallbackPump:
             case InterimText(text=text, already_streamed=streamed):
                 yield "interim_assistant_callback", (text,), {"already_streamed": streamed}
             case ToolStarted(call_id=call_id, name=name, args=args, context=context):
-                self._tools.append(name)
-                yield "tool_start_callback", (call_id, name, dict(args)), {}
+                self._results[call_id] = {"name": name, "result": None, "arguments": dict(args)}
                 yield "tool_progress_callback", ("tool.started", name, context, dict(args)), {}
+                yield "tool_start_callback", (call_id, name, dict(args)), {}
             case ToolProgress(name=name, preview=preview):
                 yield "tool_progress_callback", ("tool.progress", name, preview, {}), {}
-            case ToolEnded():
+            case ToolEnded(call_id=call_id, name=name, args=args, result=result):
+                self._step_due = True
+                self._results[call_id] = {"name": name, "result": result.content, "arguments": dict(args)}
                 yield from _tool_ended(event)
-            case UsageUpdated():
-                self._steps += 1
-                yield "step_callback", (self._steps, tuple(self._tools)), {}
-                self._tools = []
+            case ReasoningAvailable(text=text):
+                yield "tool_progress_callback", ("reasoning.available", "", text, {}), {}
+            case ToolOutputRisk(name=name, risk=risk, findings=findings):
+                yield "tool_progress_callback", ("tool.output_risk", name, risk, {"findings": list(findings)}), {}
+            case SubagentProgress(kind=kind, payload=payload):
+                told = str(payload.get("text") or payload.get("goal") or "")
+                yield "tool_progress_callback", (f"subagent.{kind}", "delegate_task", told, dict(payload)), {}
             case StatusUpdate(kind=kind, text=text):
                 yield "status_callback", (kind, text), {}
             case Notice(text=None, key=key):
@@ -186,6 +203,7 @@ class CallbackPump:
 
 def _tool_ended(event: ToolEnded) -> Iterator[Call]:
     result, args = event.result, dict(event.args)
+    yield "tool_progress_callback", ("tool.completed", event.name, result.summary or "", args), {}
     yield "tool_complete_callback", (event.call_id, event.name, args, result.content), {}
     metadata = {
         "status": result.status,
@@ -196,4 +214,3 @@ def _tool_ended(event: ToolEnded) -> Iterator[Call]:
         "details": plain(result.details),
     }
     yield "tool_result_metadata_callback", (event.call_id, event.name, metadata), {}
-    yield "tool_progress_callback", ("tool.completed", event.name, result.summary or "", args), {}

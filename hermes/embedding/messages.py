@@ -6,6 +6,7 @@ Pure. The rows of a conversation have more fields than such a message; what a ho
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -27,6 +28,8 @@ def content_from(given: str | Sequence[Any] | None) -> Content:
         return None
     if isinstance(given, str):
         return clean(given)
+    if not isinstance(given, list | tuple):
+        raise InvalidParams(f"a content is text or a list of parts, not {type(given).__name__}")
     return tuple(_part(part) for part in given)
 
 
@@ -62,6 +65,8 @@ def _image(url: str) -> ImagePart:
 def rows_from(messages: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
     """A conversation of the caller's own. System messages are left out: they have their own argument. Raises
     ``InvalidParams``."""
+    if isinstance(messages, str) or not all(isinstance(message, Mapping) for message in messages):
+        raise InvalidParams("a conversation is a list of messages, each with its role and content")
     return tuple(_row(message) for message in messages if message.get("role") != "system")
 
 
@@ -72,7 +77,10 @@ def _row(message: Mapping[str, Any]) -> Row:
     calls = []
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
-        calls.append(ToolCall(str(call.get("id") or ""), str(function.get("name")), str(function.get("arguments"))))
+        arguments = function.get("arguments")
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments or {})
+        calls.append(ToolCall(str(call.get("id") or ""), str(function.get("name")), arguments))
     row_id = message.get("id")
     return Row(
         role,

@@ -195,8 +195,8 @@ async def test_callbacks_tell_the_turn_in_order(tmp_path: Path) -> None:
         record = await agent.run_conversation("compute", stream_callback=streamed.append)
         assert record["final_response"] == "It is 42."
     assert [name for name, _ in told] == [
-        "reasoning", "stream_delta", "tool_gen", "step", "interim_assistant", "stream_delta", "tool_start",
-        "tool_complete", "stream_delta", "step", "stream_delta",
+        "step", "reasoning", "stream_delta", "tool_gen", "interim_assistant", "stream_delta", "tool_start",
+        "tool_complete", "step", "stream_delta", "stream_delta",
     ]  # fmt: skip
     deltas = [value for name, value in told if name == "stream_delta"]
     assert deltas.index(None) < len(deltas) - 1 and deltas[-1] is None
@@ -346,3 +346,58 @@ def test_everything_is_there_under_the_name_of_the_package() -> None:
     for name in ("no_such", "_private", "replace"):
         with pytest.raises(AttributeError):
             getattr(hermes, name)
+
+
+async def test_steps_and_tools_are_told_in_the_order_in_which_they_happen(tmp_path: Path) -> None:
+    told: list[Any] = []
+    look = Reply.of({"reasoning": "hm"}, {"text": "I look."}, run_in("echo hi"))
+    callbacks: dict[str, Any] = {
+        "step_callback": lambda number, results: told.append(
+            ("step", number, [(one["name"], one["arguments"], "hi" in one["result"]) for one in results])
+        ),
+        "tool_gen_callback": lambda name: told.append(("gen", name)),
+        "interim_assistant_callback": lambda text, already_streamed: told.append(("interim", text)),
+        "tool_start_callback": lambda call_id, name, args: told.append(("start", name)),
+        "tool_complete_callback": lambda call_id, name, args, result: told.append(("complete", name)),
+        "tool_progress_callback": lambda kind, name, preview, args: told.append((kind, name)),
+    }
+    async with agent_saying(tmp_path, look, SAY, **callbacks) as (agent, _):
+        await agent.run_conversation("go")
+    assert [one for one in told if one[0] != "tool.progress"] == [
+        ("step", 1, []),
+        ("gen", "terminal"),
+        ("reasoning.available", ""),
+        ("interim", "I look."),
+        ("tool.started", "terminal"),
+        ("start", "terminal"),
+        ("tool.completed", "terminal"),
+        ("complete", "terminal"),
+        ("step", 2, [("terminal", {"command": "echo hi"}, True)]),
+    ]
+
+
+@pytest.mark.parametrize("given", [{"model": 5}, {"base_url": b"x"}, {"api_key": []}, {"fallback_model": "x"}])
+async def test_an_argument_that_cannot_be_meant_is_a_type_error(tmp_path: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        async with open_agent(home=tmp_path, **given):
+            pass
+
+
+@pytest.mark.parametrize("history", ["nope", ["text"], [{"role": "user", "content": 5}], [{"role": "judge"}]])
+async def test_a_history_that_is_none_is_refused(tmp_path: Path, history: Any) -> None:
+    async with agent_saying(tmp_path) as (agent, _):
+        with pytest.raises(InvalidParams):
+            await agent.run_conversation("hi", conversation_history=history)
+
+
+async def test_arguments_of_old_calls_may_be_objects(tmp_path: Path) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "t", "arguments": {"a": 1}}}
+    history = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "done"},
+        {"role": "assistant", "content": "b"},
+    ]
+    async with agent_saying(tmp_path, SAY) as (agent, model):
+        await agent.run_conversation("hi", conversation_history=history)
+    assert model.requests[0].messages[1].tool_calls[0].arguments in ('{"a": 1}', '{"a":1}')
