@@ -14,7 +14,7 @@ from hermes.testing import FakeProvider, Reply, Script
 from tests.support.acp_bridge import ForeignClient, cancel, foreign_client, selected
 
 pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("kind", ["python", "node"])]
-LIMIT = 40
+LIMIT = 90
 
 
 def said(*text: str) -> Reply:

@@ -361,3 +361,22 @@ async def test_the_servers_an_editor_brings_offer_their_tools_to_that_session_an
             assert "mcp__specimen__add" not in str(provider.requests[-1].body)
             await client.call("session/close", sessionId=session)
             await assert_no_children(client.server)
+
+
+async def test_a_resource_of_16_mib_reaches_the_model_whole(tmp_path: Path) -> None:
+    size = 16 << 20
+    with trio.fail_after(2 * LIMIT):
+        async with FakeProvider(Script.of(said("read"), said("noted"))) as provider:
+            async with editor(tmp_path / "home", model_environment(provider)) as client:
+                session = await client.new_session(tmp_path)
+                resource: dict[str, str] = {"uri": "file:///big.txt", "text": "z" * size}
+                prompt = [{"type": "text", "text": "read"}, {"type": "resource", "resource": resource}]
+                answer = await client.call("session/prompt", sessionId=session, prompt=prompt)
+                assert answer["stopReason"] == "end_turn"
+                assert "z" * size in str(provider.requests[0].body["messages"][-1]["content"])
+                # Bytes that are no picture are named, not sent.
+                resource = {"uri": "file:///big.bin", "blob": "QUFB" * (size // 4)}
+                prompt = [{"type": "text", "text": "look"}, {"type": "resource", "resource": resource}]
+                other = await client.new_session(tmp_path)
+                await client.call("session/prompt", sessionId=other, prompt=prompt)
+                assert "QUFB" not in str(provider.requests[1].body["messages"])

@@ -14,9 +14,14 @@ from typing import IO
 
 
 def copy(source: int, target: int, mark: bytes, record: IO[bytes], lock: threading.Lock) -> None:
-    rest = b""
+    pieces: list[bytes] = []
     while data := os.read(source, 65536):
-        *lines, rest = (rest + data).split(b"\n")
+        pieces.append(data)
+        lines: list[bytes] = []
+        # A frame of megabytes is not joined anew with every piece of it.
+        if b"\n" in data:
+            *lines, rest = b"".join(pieces).split(b"\n")
+            pieces = [rest]
         with lock:
             record.writelines(mark + line + b"\n" for line in lines)
             record.flush()
