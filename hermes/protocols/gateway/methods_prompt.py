@@ -30,7 +30,8 @@ def submit(client: GatewayClient, params: s.PromptSubmitParams) -> Any:
     """Reserved in the reader, in arrival order; the answer waits until the prompt is durable, never for the model."""
     session = client.session(params.session_id)
     client.server.refuse_when_draining()
-    if session.slot.taken and any(getattr(params, name) is not None for name in TARGETS):
+    wants_rewind = params.confirm_truncate is True or any(getattr(params, name) is not None for name in TARGETS)
+    if session.slot.taken and wants_rewind:
         raise session.slot.busy()
     rewind = parse_rewind({name: getattr(params, name) for name in _REWIND_KEYS})
     client.make_current(session)
