@@ -70,6 +70,8 @@ async def test_a_page_from_elsewhere_or_without_the_key_does_not_drive_the_agent
                 assert not await greeted(server, "", origin), origin
                 assert not await greeted(server, "?token=wrong", origin), origin
             assert not await greeted(server, key, "https://evil.example")
+            # A desktop's own page has no origin; it has the key.
+            assert await greeted(server, key, "null")
             assert await greeted(server, key, None)
             assert await greeted(server, key, f"http://127.0.0.1:{server.port}")
 

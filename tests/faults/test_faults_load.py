@@ -17,6 +17,7 @@ import trio_websocket
 from hermes.testing import FakeProvider, Reply, Script
 from tests.protocols.gateway import test_gateway_slow_clients as slow_clients
 from tests.support.drivers import GatewayDriver, driving
+from tests.support.proof import times
 from tests.support.server_process import HttpServer, assert_no_children, children_of
 from tests.support.sse_client import streaming
 
@@ -39,11 +40,11 @@ def said(text: str) -> Reply:
 
 @asynccontextmanager
 async def playing(
-    home: Path, *replies: Reply, surface: str = "gateway stdio", config: str = "{}\n"
+    home: Path, *replies: Reply, surface: str = "gateway stdio", config: str = "{}\n", within: float = 25
 ) -> AsyncIterator[tuple[GatewayDriver, FakeProvider]]:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     (home / "config.yaml").write_text(config)
-    with trio.fail_after(25):
+    with trio.fail_after(within):
         async with FakeProvider(Script.of(*replies, strict=True)) as provider:
             environ = {
                 "OPENAI_BASE_URL": provider.base_url,
@@ -202,7 +203,7 @@ async def test_a_stop_ends_every_part_of_a_pipeline(tmp_path: Path) -> None:
 
 @pytest.mark.fault("B-134")
 async def test_sessions_side_by_side_keep_their_directory_and_their_variables(tmp_path: Path) -> None:
-    count, turns = 8, 3
+    count, turns = times(50, 8), times(100, 3)
     replies = []
     for number in range(count):
         for turn in range(turns):
@@ -213,7 +214,7 @@ async def test_sessions_side_by_side_keep_their_directory_and_their_variables(tm
                 )
             )
     replies.append(Reply.of({"text": "ok"}, when={"last_role": "tool"}))
-    async with playing(tmp_path / "home", *replies) as (driver, provider):
+    async with playing(tmp_path / "home", *replies, within=25 + times(900, 0)) as (driver, provider):
         await driver.call("client.capabilities", {"server_requests": True})
 
         async def one(number: int) -> None:
