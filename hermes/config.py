@@ -319,8 +319,9 @@ def read_server_key(home: Path, environ: Mapping[str, str] | None = None, config
 
 
 def _named_key_variables(settings: Settings) -> set[str]:
-    endpoints = [*settings.providers.values(), *settings.custom_providers]
-    return {str(endpoint["key_env"]) for endpoint in endpoints if endpoint.get("key_env")}
+    endpoints = [*settings.providers.values(), *settings.custom_providers, *settings.fallback_providers]
+    endpoints += settings.gateway.api_server.model_routes.values()
+    return {str(one["key_env"]) for one in endpoints if isinstance(one, Mapping) and one.get("key_env")}
 
 
 def _credentials(settings: Settings, variables: Mapping[str, str]) -> dict[str, str]:

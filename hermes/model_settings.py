@@ -79,6 +79,9 @@ def fallback_specs(loaded: LoadedSettings) -> tuple[FallbackSpec, ...]:
     return tuple(found)
 
 
+_OWN = ("base_url", "api_key", "key_env")
+
+
 def route_specs(loaded: LoadedSettings) -> dict[str, FallbackSpec]:
     """``gateway.api_server.model_routes`` that bring an endpoint or a key of their own, by alias."""
     return {
@@ -90,7 +93,9 @@ def route_specs(loaded: LoadedSettings) -> dict[str, FallbackSpec]:
             _text(row, "key_env"),
         )
         for alias, row in loaded.settings.gateway.api_server.model_routes.items()
-        if isinstance(row, Mapping) and row.get("model") and (row.get("base_url") or row.get("api_key"))
+        if isinstance(row, Mapping)
+        and row.get("model")
+        and any(row.get(key) for key in ("base_url", "api_key", "key_env"))
     }
 
 

@@ -321,6 +321,20 @@ def test_tools_do_not_see_keys_unless_they_are_passed_through() -> None:
     assert child_environment(settings, environ) == {"PATH": "/bin", "HF_TOKEN": "2"}
 
 
+FALLBACK = {"provider": "p", "model": "m", "key_env": "SPARE_KEY"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("fallback_providers", [FALLBACK]), ("gateway.api_server.model_routes", {"fast": FALLBACK})],
+)
+def test_a_variable_that_any_endpoint_names_is_a_key(tmp_path: Path, key: str, value: Any) -> None:
+    environ = {"SPARE_KEY": "spare-0123456789", "PATH": "/bin"}
+    loaded = load_settings({key: value}, environ=environ, home=tmp_path)
+    assert loaded.credentials == {"SPARE_KEY": "spare-0123456789"}
+    assert child_environment(loaded.settings, environ) == {"PATH": "/bin"}
+
+
 def test_tools_get_the_library_path_from_before_a_one_file_build() -> None:
     settings = Settings.model_construct()
     packed = {"LD_LIBRARY_PATH": "/tmp/_MEI1", "_PYI_ARCHIVE_FILE": "x", "_MEIPASS2": "y"}

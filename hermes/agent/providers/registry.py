@@ -398,7 +398,7 @@ class Models:
             if key and row is not None:
                 # Its own key is enough, whether there is another for this provider or not.
                 return self._row_endpoint(row, key)
-            return replace(self._endpoint(provider), api_key=key) if key else self._endpoint(provider)
+            return replace(self._endpoint(provider), api_key=key, key_cmd=()) if key else self._endpoint(provider)
         name = spec.provider or urlsplit(spec.base_url).hostname or ""
         return self._named_endpoint(CustomProvider(name, spec.base_url, api_key=spec.api_key, key_env=spec.key_env))
 

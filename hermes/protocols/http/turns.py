@@ -180,7 +180,7 @@ async def choose_model(
     if route is not None and route.get("model"):
         alias = model or ""
         _check_route(alias, route, provider)
-        own = bool(route.get("api_key") or route.get("base_url"))
+        own = any(route.get(key) for key in ROUTE_OWN)
         model, source = str(route["model"]), "model_routes"
         provider = f"{OWN_ROUTE}{alias}" if own else route.get("provider") or None
     elif model == api.model_id:
@@ -203,11 +203,15 @@ async def choose_model(
     return ModelChoice(shown, resolved.model, model, provider, options or None, source, requested)
 
 
+ROUTE_OWN = ("api_key", "base_url", "key_env")
+"""What makes a route a provider of its own."""
+
+
 def _check_route(alias: str, route: Mapping[str, Any], provider: str | None) -> None:
     if not provider:
         return
     pinned = route.get("provider")
-    if route.get("api_key") or route.get("base_url") or (pinned and pinned != provider):
+    if any(route.get(key) for key in ROUTE_OWN) or (pinned and pinned != provider):
         raise HttpRefusal("model_route_conflict", f"{alias} is served by its own provider", param="provider")
 
 
@@ -228,6 +232,9 @@ async def _is_served(api: Api, model: str, meant: ModelSwitch | None) -> bool:
             return not resolved.demo
         if not isinstance(models, ModelLister):
             return meant is None or meant.known
+        if meant is not None and meant.known and not {"/", ":"} & set(model):
+            # Declared by the user, whether the endpoint lists it or not.
+            return True
         served: Sequence[Any] = ()
         with trio.move_on_after(CATALOG_WITHIN):
             served = await models.served_models(resolved.provider)

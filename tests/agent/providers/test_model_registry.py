@@ -388,3 +388,11 @@ async def test_the_configured_default_may_be_an_alias(client: HttpClient) -> Non
     registry = models(client, custom=(LAB,), default="quick", aliases=ALIASES)
     resolved = await registry.resolve(None, None)
     assert (resolved.provider, resolved.model) == ("custom:my-lab", "m1")
+
+
+async def test_a_fallback_with_a_key_of_its_own_asks_no_command(client: HttpClient) -> None:
+    office = CustomProvider("office", "https://office.example/v1", default_model="m", key_cmd=("k",))
+    spare = FallbackSpec("office", "m2", api_key="spare-key")
+    registry = models(client, custom=(office,), fallbacks=(spare,), provider="office")
+    endpoint = endpoint_of(registry, registry.fallbacks()[0])
+    assert (endpoint.api_key, endpoint.key_cmd) == ("spare-key", ())
