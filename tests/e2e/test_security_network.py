@@ -92,6 +92,24 @@ async def test_a_handshake_where_no_websocket_is_needs_the_key_like_any_request(
             assert "Traceback" not in server.stderr and "Error in ASGI" not in server.stderr
 
 
+async def test_a_websocket_that_is_refused_takes_no_endless_message(tmp_path: Path) -> None:
+    """Nor a little of it for each connection that there may be."""
+    endless = b"\x82\xff" + (2**40).to_bytes(8, "big") + bytes(4)
+    piece = bytes(256 * 1024)
+    taken = 0
+    with trio.fail_after(LIMIT):
+        async with http_server(tmp_path / "home") as server:
+            stream = await trio.open_tcp_stream("127.0.0.1", server.port)
+            async with stream:
+                await stream.send_all(handshake(server, "/api/ws?token=wrong") + endless)
+                with pytest.raises(trio.BrokenResourceError):
+                    while True:
+                        await stream.send_all(piece)
+                        taken += len(piece)
+    # What the kernel holds for both ends, and what was read at once.
+    assert taken < 32 * 1024 * 1024
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

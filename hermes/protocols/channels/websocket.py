@@ -3,9 +3,9 @@
 ``WebSocketRequest`` is the handshake that has not been answered: a surface looks at it and accepts, or refuses with
 a close code. ``WebSocketChannel`` is the accepted connection. trio-websocket does the protocol; writing is ours: one
 task puts what has piled up into a single write under the connection's own lock, because a cancelled ``send_message``
-leaves half a frame on the wire, and one write per message is many times slower. Three private attributes of
-trio-websocket are used for that and for cutting a client off (``_stream``, ``_stream_lock``, ``_recv_channel``); a
-contract test pins them.
+leaves half a frame on the wire, and one write per message is many times slower. Four private attributes of
+trio-websocket are used for that, for cutting a client off and for hearing little of one that is refused (``_stream``,
+``_stream_lock``, ``_recv_channel``, ``_max_message_size``); a contract test pins them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ BATCH_FRAMES = 256
 BATCH_BYTES = 256 * 1024
 FLUSH_WITHIN = 5.0
 GOODBYE_WITHIN = 1.0
+REFUSED_BYTES: Final = 64 * 1024
+"""Of a message of a client that was refused."""
 
 
 class WebSocketRequest:
@@ -89,6 +91,8 @@ class WebSocketRequest:
     async def refuse(self, code: int, reason: str) -> None:
         """Accept and close at once, so that the client can see the code; a refused upgrade has none to show."""
         connection = await self._request.accept()
+        # Who is not heard does not fill our memory either, in the moment until the goodbye is answered.
+        connection._max_message_size = REFUSED_BYTES
         self._stream.release()
         with trio.move_on_after(GOODBYE_WITHIN):
             await connection.aclose(code, reason)

@@ -307,6 +307,7 @@ async def test_the_private_parts_of_trio_websocket_that_we_use_are_as_we_know_th
         assert connection._stream is server_end
         assert isinstance(connection._stream_lock, trio.StrictFIFOLock)
         assert isinstance(connection._recv_channel, trio.MemoryReceiveChannel)
+        assert isinstance(connection._max_message_size, int)
         nursery.cancel_scope.cancel()
 
 
