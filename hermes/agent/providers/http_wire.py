@@ -93,6 +93,9 @@ class ChunkedBody:
             if end < 0:
                 self._hold(data[position:])
                 break
+            if end - position > _MAX_CHUNK_LINE:
+                # However the network cut it: what is held back is measured, too.
+                raise WireError("a chunk has no length")
             if self._after_chunk:
                 if end != position:
                     raise WireError("a chunk is longer than it said")
@@ -114,7 +117,8 @@ class ChunkedBody:
             raise WireError("the connection was closed in the middle of the answer")
 
     def _hold(self, rest: bytes) -> None:
-        if len(rest) > _MAX_CHUNK_LINE:
+        # One more for half a line end.
+        if len(rest) > _MAX_CHUNK_LINE + 1:
             raise WireError("a chunk has no length")
         self._held = rest
 

@@ -127,3 +127,12 @@ def test_a_compressed_body_is_unpacked_in_pieces() -> None:
         ContentDecoder("br")
     with pytest.raises(WireError):
         ContentDecoder("gzip").feed(b"plain")
+
+
+@pytest.mark.parametrize("cut", [1, 2000, 4097, 4098, 4099, 5002])
+def test_a_length_line_beyond_bounds_is_refused_wherever_it_is_cut(cut: int) -> None:
+    data = b"0" * 4999 + b"1\r\nx\r\n0\r\n\r\n"
+    body = ChunkedBody()
+    with pytest.raises(WireError, match="no length"):
+        body.feed(data[:cut])
+        body.feed(data[cut:])
