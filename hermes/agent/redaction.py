@@ -55,6 +55,11 @@ _QUOTED = lazy_pattern(
 _YAML = lazy_pattern(
     rf"(?im)^([ \t]*(?:-[ \t]+)?[\"']?{_NAMES}[\"']?:[ \t]+)([^\s\"'#{{\[|>&*!][^\s#]*)([ \t]*(?:#.*)?)$"
 )
+# ``key`` says little, and much is called so: only what is long, made of three kinds of character and of no words.
+_PLAIN_KEY = lazy_pattern(
+    r"(?m)^([ \t]*(?:-[ \t]+)?[\"']?key[\"']?:[ \t]+[\"']?)"
+    r"(?=\S*[a-z])(?=\S*[A-Z])(?=\S*[0-9]\S*[0-9])([A-Za-z0-9_-]{24,})([\"']?[ \t,]*(?:#.*)?)$"
+)
 _NOT_A_VALUE = lazy_pattern(
     r"[\"'({\[]|\$|<|%|\*{3}|«|null$|none$|true$|false$|undefined$|nil$|yes$|no$|str(ing)?$|int(eger)?$|bool(ean)?$"
     r"|any$|optional|required$|bytes$|object$|number$|[x.*-]+$|your[_-]|changeme$|example$|test$|\d{1,5}$|os\.|self\.|env\.|process\.",
@@ -181,6 +186,7 @@ def _replace_named(text: str, hide: Callable[[str], str]) -> str:
         return text
     text = _QUOTED.sub(lambda found: _quoted(found, hide), text)
     text = _ENV.sub(lambda found: _env(found, hide), text)
+    text = _PLAIN_KEY.sub(lambda found: f"{found[1]}{hide(found[2])}{found[3]}", text)
     return _YAML.sub(lambda found: _yaml(found, hide), text)
 
 

@@ -21,6 +21,7 @@ SECRETS: tuple[tuple[str, str], ...] = (
     ('{"api_key": "Zx81kkQ9-22"}', "Zx81kkQ9-22"),
     ("password: hunter2!x", "hunter2!x"),
     ("  client_secret: a1b2c3d4e5", "a1b2c3d4e5"),
+    ("  api_server:\n    key: Qf3T_x9bLm2-Zk81kkQ9vv0aPq\n    port: 1", "Qf3T_x9bLm2-Zk81kkQ9vv0aPq"),
     ("Authorization: Bearer abcdef123456", "abcdef123456"),
     ('curl -H "Authorization: Basic dXNlcjpwYXNz" x', "dXNlcjpwYXNz"),
     ("x-api-key: abcd-efgh-1234", "abcd-efgh-1234"),
@@ -66,6 +67,10 @@ SURVIVORS: tuple[str, ...] = (
     "Authorization: Bearer $TOKEN",
     "headers = {'Authorization': f'Bearer {token}'}",
     "password_field: 'password'",
+    "key: build-linux-x86-64-release-cache",
+    "key: 3f786850e387550fdab836ed7e6dc881de23001b",
+    "key: RuntimeClassOfTheOperatorV2x",
+    "  key: value",
 )
 
 
