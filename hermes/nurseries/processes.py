@@ -419,13 +419,26 @@ def _ask_to_end(entry: Entry, members: dict[int, ProcessStat], asked: set[tuple[
         _signal(entry, chosen, number, whole_group=whole_group)
 
 
+def _signal_group(group: int, number: signal.Signals) -> bool:
+    """False where that is not allowed: then each member is to be tried."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        # The request to end is sent once, a kill again and again; what survives that is told as an error.
+        level = logging.WARNING if number == signal.SIGTERM else logging.DEBUG
+        logger.log(level, "the process group %d may not be sent %s", group, number.name)
+        return False
+    return True
+
+
 def _signal(entry: Entry, members: dict[int, ProcessStat], number: signal.Signals, *, whole_group: bool = True) -> None:
     """Signal the group as a whole (no member can slip through by forking), and each member outside it."""
     group = entry.pid if whole_group else None
     # A group is signalled only if a process of ours was just seen in it: a pid may have a new owner.
     if group is not None and any(stat.group == group == stat.session for stat in members.values()):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, number)
+        group = group if _signal_group(group, number) else None
     else:
         group = None
     for stat in members.values():
