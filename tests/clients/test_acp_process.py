@@ -83,6 +83,7 @@ async def test_a_denied_command_does_not_run_and_the_turn_goes_on(tmp_path: Path
             assert client.text("agent_message_chunk") == "I left it."
 
 
+@pytest.mark.fault("B-161")
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM", "input"])
 async def test_a_session_survives_its_process_and_is_loaded_by_the_next_one(end: str, tmp_path: Path) -> None:
     script = Script.of(said("one"), said("two"))
@@ -258,6 +259,7 @@ def chunks(frames: list[Frame]) -> str:
     return "".join(u["content"]["text"] for u in updates if u["sessionUpdate"] == "agent_message_chunk")
 
 
+@pytest.mark.fault("B-155")
 async def test_large_frames_pass_both_ways(tmp_path: Path) -> None:
     with trio.fail_after(LIMIT):
         async with FakeProvider(Script.of(said("y" * 300_000))) as provider:

@@ -111,6 +111,7 @@ async def stop(driver: StdioGateway, how: str) -> dict[str, Any]:
     return payload
 
 
+@pytest.mark.fault("B-171")
 @pytest.mark.parametrize("pty", [False, True], ids=["pipe", "pty"])
 @pytest.mark.parametrize("how", STOPS)
 async def test_a_hostile_command_ends_with_its_call(how: str, pty: bool, tmp_path: Path) -> None:
@@ -152,6 +153,7 @@ async def one_round(driver: StdioGateway, how: str, mark: str, timeout: int) -> 
         assert dead_children(driver.server.pid) == []
 
 
+@pytest.mark.fault("B-171")
 @pytest.mark.parametrize("pty", [False, True], ids=["pipe", "pty"])
 @pytest.mark.parametrize("how", ["end of input", "SIGTERM", "SIGKILL"])
 async def test_a_hostile_command_ends_with_its_server(how: str, pty: bool, tmp_path: Path) -> None:

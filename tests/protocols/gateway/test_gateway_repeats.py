@@ -112,6 +112,7 @@ async def test_work_that_was_begun_is_finished_without_its_client(autojump_clock
             await host.event("session.info")
 
 
+@pytest.mark.fault("B-129")
 async def test_a_prompt_that_another_process_stored_is_not_run_again(autojump_clock: Any) -> None:
     services, model = make_services(say("one"))
 
