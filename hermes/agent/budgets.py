@@ -35,9 +35,16 @@ class BudgetWatch:
         """Notices that have become due since the last question."""
         due: list[str] = []
         for name, used, limit, share, unit in self._meters(iterations, usage, elapsed):
-            if name in self._given or limit <= 0 or used < share * limit:
+            due_at = share * limit
+            if name == "caller_iterations":
+                # Few steps have no four fifths: the last one is announced all the same.
+                due_at = min(due_at, limit - 1)
+            if name in self._given or limit <= 0 or used < max(due_at, 0.01):
                 continue
             self._given.add(name)
+            if name == "caller_iterations" and used >= limit:
+                # The cut comes next: nobody would read it.
+                continue
             due.append(
                 f"[Notice from the server, not from the user: {_number(used)} of {_number(limit)} {unit} are used. "
                 "Finish the most important part now and then give your answer.]"

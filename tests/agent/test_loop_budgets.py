@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from hermes.agent.budgets import BudgetWatch
 from hermes.agent.loop_settings import LoopSettings
-from hermes.outcomes import Completed, Failed
+from hermes.messages import TurnLimits
+from hermes.outcomes import Completed, Failed, Usage
 from tests.support.loop_port import MODEL, Say, call, play
 
 STEP = [call("terminal", {}, "")]
@@ -31,3 +35,10 @@ async def test_a_cut_answer_is_not_continued_into_a_full_window() -> None:
     outcome = played.end.outcome
     assert isinstance(outcome, Failed) and outcome.incomplete and outcome.text == said
     assert "window is full" in outcome.error and played.end.exit_reason == "truncated"
+
+
+@pytest.mark.parametrize(("limit", "told_after"), [(1, None), (2, 1), (3, 2), (10, 8)])
+def test_the_callers_last_step_is_announced_before_it_and_never_after(limit: int, told_after: int | None) -> None:
+    watch = BudgetWatch(LoopSettings(), TurnLimits(max_iterations=limit))
+    told = [done for done in range(limit + 1) if watch.notices(done, Usage(), 0.0)]
+    assert told == ([] if told_after is None else [told_after])
