@@ -70,6 +70,7 @@ class McpServers:
     async def run(self, parent: ReasonScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the servers below ``parent`` until cancelled; nothing of them is left afterwards."""
         scope = self._scope = ReasonScope("mcp_servers", self.label, parent)
+        scope.on_cancel = scope.cancel_children
         try:
             with scope:
                 async with trio.open_nursery() as nursery:

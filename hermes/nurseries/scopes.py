@@ -203,6 +203,11 @@ class ReasonScope:
             return self.on_cancel(reason)
         return self.cancel(reason)
 
+    def cancel_children(self, reason: CancelReason) -> bool:
+        """For the door of a place that goes on: what is in it is stopped. True if this call has stopped something."""
+        stopped = [child.request_cancel(reason) for child in list(self.children.values())]
+        return any(stopped)
+
     def cancel(self, reason: CancelReason) -> bool:
         """Cancel everything below. True for the first reason only; later calls change nothing."""
         if self._own_reason is not None:

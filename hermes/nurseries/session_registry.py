@@ -47,6 +47,7 @@ class SessionRegistry:
     def __init__(self, services: Services, parent: ReasonScope) -> None:
         self.services = services
         self.scope = ReasonScope("sessions", "sessions", parent)
+        self.scope.on_cancel = self.scope.cancel_children
         self._by_runtime: dict[str, Session] = {}
         self._by_key: dict[str, Session] = {}
         self._children: dict[str, Session] = {}

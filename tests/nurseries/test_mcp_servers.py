@@ -71,6 +71,19 @@ async def test_a_session_keeps_its_tools_once_they_are_fixed_until_a_reload(tmp_
             assert "mcp__x__renamed" in names(rig.servers.tools_for(early, fixed=True))
 
 
+async def test_a_cancel_of_all_servers_ends_them_and_the_next_call_brings_one_back(tmp_path: Path) -> None:
+    async with mcp_rig(tmp_path, hostile(tmp_path, "plain")) as rig:
+        with trio.fail_after(60):
+            assert "first" in str(await rig.call("echo", {"text": "first"}))
+            scope = rig.servers._scope
+            assert scope is not None
+            (running,) = scope.children
+            assert scope.request_cancel(CancelReason(Cause.NODE_CANCEL)) is True
+            while running in scope.children:
+                await trio.sleep(0.01)
+            assert "again" in str(await rig.call("echo", {"text": "again"}))
+
+
 async def test_tools_of_a_server_that_has_died_stay_offered_and_bring_it_back(tmp_path: Path) -> None:
     async with mcp_rig(tmp_path, hostile(tmp_path, "plain")) as rig:
         with trio.fail_after(60):

@@ -18,7 +18,7 @@ from hermes.nurseries.event_log import LogClosed
 from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause, RunStatus
-from tests.support.core import call, events_of, hang, make_services, say
+from tests.support.core import call, events_of, hang, make_services, running_tree, say
 from tests.support.failing_store import FailingStore
 
 LAST = ["store closed", "connections closed"]
@@ -170,6 +170,28 @@ async def test_a_cancel_of_the_root_node_is_a_stop_in_order(autojump_clock: trio
         await tree.sessions_ended.wait()
 
     assert await run(tree, surface) == 0
+
+
+async def test_a_cancel_of_all_sessions_closes_them_and_leaves_room_for_new_ones(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    services, _ = make_services(hang(), say("hello"))
+    async with running_tree(services) as tree:
+        with trio.fail_after(60):
+            node = tree.registry.scope
+            assert node.request_cancel(CancelReason(Cause.NODE_CANCEL)) is False
+            first = tree.registry.create(source="test", cwd="/")
+            turn = await first.submit_nowait(Prompt("hi", source="test")).wait_turn()
+            assert turn is not None
+            await trio.testing.wait_all_tasks_blocked()
+            assert node.request_cancel(CancelReason(Cause.NODE_CANCEL, "enough")) is True
+            await first.wait_closed()
+            record = await turn.wait_ended()
+            assert (record.cause, record.reason_text) == (Cause.NODE_CANCEL, "enough")
+            second = tree.registry.create(source="test", cwd="/")
+            again = await second.submit_nowait(Prompt("hi", source="test")).wait_turn()
+            assert again is not None
+            assert (await again.wait_ended()).completed
 
 
 async def test_the_whole_tree_can_be_printed(autojump_clock: trio.testing.MockClock) -> None:
