@@ -26,8 +26,8 @@ pytestmark = [
 SILENT = Reply.of({"text": ["x ", "y "]}, faults={"hang_after": 0})
 
 
-async def metric(rig: Any, name: str) -> float:
-    text = (await rig.client.get("/metrics")).text
+async def metric(site: Any, name: str) -> float:
+    text = (await site.client.get("/metrics")).text
     return float(next(line for line in text.splitlines() if line.startswith(f"{name} ")).split()[-1])
 
 
@@ -40,11 +40,11 @@ async def test_a_run_takes_no_longer_because_a_reader_stalls_and_another_has_lef
     count = times(100_000, 2000)
     flood = Reply.of({"wait_for": "go"}, {"text": [f"{number} " for number in range(count)]})
     took: list[float] = []
-    async with web(tmp_path / "home", *[flood] * 4, within=LIMIT + times(1200, 0)) as rig:
+    async with web(tmp_path / "home", *[flood] * 4, within=LIMIT + times(1200, 0)) as site:
         for number in range(4):
-            run_id = await rig.run()
-            await rig.provider.wait_for_request(number + 1)
-            async with rig.events(run_id) as stalled, rig.events(run_id) as leaving:
+            run_id = await site.run()
+            await site.provider.wait_for_request(number + 1)
+            async with site.events(run_id) as stalled, site.events(run_id) as leaving:
                 if number % 2:
                     assert await stalled.line() is not None and await leaving.line() is not None
                     reset(leaving.stream)
@@ -52,8 +52,8 @@ async def test_a_run_takes_no_longer_because_a_reader_stalls_and_another_has_lef
                     reset(stalled.stream)
                     reset(leaving.stream)
                 began = trio.current_time()
-                rig.provider.release("go")
-                status = await rig.until(run_id, *ENDED)
+                site.provider.release("go")
+                status = await site.until(run_id, *ENDED)
                 took.append(trio.current_time() - began)
             assert status["status"] == "completed"
             assert status["output"].split() == [str(one) for one in range(count)]
@@ -64,46 +64,46 @@ async def test_a_run_takes_no_longer_because_a_reader_stalls_and_another_has_lef
 @pytest.mark.fault("B-138")
 async def test_cut_off_streams_leave_neither_descriptor_nor_task_nor_memory(tmp_path: Path) -> None:
     rounds = times(5000, 150)
-    async with web(tmp_path / "home", stream("Hello "), within=LIMIT + times(600, 0)) as rig:
-        run_id = await rig.run()
-        await rig.provider.wait_chunks(1, 1)
+    async with web(tmp_path / "home", stream("Hello "), within=LIMIT + times(600, 0)) as site:
+        run_id = await site.run()
+        await site.provider.wait_chunks(1, 1)
 
         async def cut_off(count: int) -> None:
             for number in range(count):
-                async with rig.events(run_id) as seen:
+                async with site.events(run_id) as seen:
                     assert await seen.line() is not None
                     if number % 2:
                         reset(seen.stream)
 
         async def now() -> tuple[int, float]:
-            return open_descriptors(rig.server.pid), await metric(rig, "hermes_tree_nodes")
+            return open_descriptors(site.server.pid), await metric(site, "hermes_tree_nodes")
 
         await cut_off(30)
         await trio.sleep(0.2)
-        before, memory = await now(), resident(rig.server.pid)
+        before, memory = await now(), resident(site.server.pid)
         await cut_off(rounds)
         with trio.move_on_after(30):
             while any(after > was + 2 for after, was in zip(await now(), before, strict=True)):
                 await trio.sleep(0.05)
         assert all(after <= was + 2 for after, was in zip(await now(), before, strict=True))
-        assert resident(rig.server.pid) < 1.1 * memory + 4 * 1024 * 1024
-        assert (await rig.status(run_id))["status"] == "running"
+        assert resident(site.server.pid) < 1.1 * memory + 4 * 1024 * 1024
+        assert (await site.status(run_id))["status"] == "running"
 
 
 @pytest.mark.fault("B-140")
 async def test_no_client_that_left_keeps_a_silent_model_busy_however_often_it_comes_again(tmp_path: Path) -> None:
     tries = times(500, 30)
     body = {"messages": HI, "stream": True}
-    async with web(tmp_path / "home", *[SILENT] * tries, within=LIMIT + times(300, 0)) as rig:
+    async with web(tmp_path / "home", *[SILENT] * tries, within=LIMIT + times(300, 0)) as site:
         for number in range(1, tries + 1):
             async with streaming(
-                rig.server.port, "POST", "/v1/chat/completions", headers=rig.headers, body=body
+                site.server.port, "POST", "/v1/chat/completions", headers=site.headers, body=body
             ) as answer:
-                await rig.provider.wait_for_request(number)
-                assert rig.provider.open_requests <= 1
+                await site.provider.wait_for_request(number)
+                assert site.provider.open_requests <= 1
                 reset(answer.stream)
-            assert (await rig.provider.wait_closed(number)).closed_by == "client"
-        assert rig.provider.open_requests == 0
+            assert (await site.provider.wait_closed(number)).closed_by == "client"
+        assert site.provider.open_requests == 0
 
 
 @pytest.mark.fault("B-140")

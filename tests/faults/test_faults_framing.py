@@ -176,10 +176,10 @@ async def test_the_callers_deadline_ends_work_that_goes_on_for_ever(surface: str
     replies = [Reply.of(*steps)] if work == "a stream" else chain
     home = tmp_path / "home"
     if surface == "run":
-        async with web(home, *replies, within=LIMIT + seconds) as rig:
-            answer = await rig.client.post("/v1/runs", json={"input": "go", "deadline_s": seconds})
+        async with web(home, *replies, within=LIMIT + seconds) as site:
+            answer = await site.client.post("/v1/runs", json={"input": "go", "deadline_s": seconds})
             began = trio.current_time()
-            status = await rig.until(answer.json()["run_id"], *ENDED)
+            status = await site.until(answer.json()["run_id"], *ENDED)
             assert (status["status"], status["cause"]) == ("cancelled", "deadline")
             assert work == "tools" or status["output"].startswith("w0 w1 ")
     else:

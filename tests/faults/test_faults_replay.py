@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from hermes.nurseries import runs
 from hermes.protocols.http import runs as http_runs
 from hermes.testing import Reply
 from tests.faults.test_faults_runs import web
@@ -39,18 +40,18 @@ HI = [{"role": "user", "content": "hi"}]
 async def test_a_run_that_nobody_watches_for_long_is_read_afterwards_from_its_first_event(tmp_path: Path) -> None:
     alone = times(300, 1)
     reply = Reply.of({"text": ["a ", "b "]}, {"wait_for": "back"}, {"text": ["c"]})
-    async with web(tmp_path / "home", reply, within=LIMIT + alone) as rig:
-        run_id = await rig.run()
-        async with rig.events(run_id) as first:
+    async with web(tmp_path / "home", reply, within=LIMIT + alone) as site:
+        run_id = await site.run()
+        async with site.events(run_id) as first:
             seen = [await first.data()]
         await trio.sleep(alone)
-        async with rig.events(run_id) as again:
+        async with site.events(run_id) as again:
             assert [await again.data()] == seen
-        rig.provider.release("back")
-        whole = await rig.whole(run_id)
+        site.provider.release("back")
+        whole = await site.whole(run_id)
         assert whole[:1] == seen and [one["seq"] for one in whole] == list(range(len(whole)))
         assert (whole[-1]["event"], whole[-1]["output"]) == ("run.completed", "a b c")
-        assert await rig.whole(run_id, after=0) == whole[1:]
+        assert await site.whole(run_id, after=0) == whole[1:]
 
 
 @pytest.mark.fault("B-098")
@@ -77,11 +78,11 @@ async def test_streams_that_cannot_be_taken_up_again_have_no_numbers_to_promise_
         "/v1/responses": {"input": "hi", "stream": True},
         "/api/sessions/s1/chat/stream": {"message": "hi"},
     }
-    async with web(tmp_path / "home", *[Reply.of({"text": ["a ", "b"]})] * 3) as rig:
-        await rig.client.post("/api/sessions", json={"id": "s1"})
+    async with web(tmp_path / "home", *[Reply.of({"text": ["a ", "b"]})] * 3) as site:
+        await site.client.post("/api/sessions", json={"id": "s1"})
         for path, body in requests.items():
             lines = []
-            async with streaming(rig.server.port, "POST", path, headers=rig.headers, body=body) as answer:
+            async with streaming(site.server.port, "POST", path, headers=site.headers, body=body) as answer:
                 while (line := await answer.line()) is not None:
                     lines.append(line)
             assert any(line.startswith("data: ") for line in lines), path
@@ -108,18 +109,18 @@ async def test_a_client_that_comes_back_reads_of_its_children_what_it_would_have
 @pytest.mark.fault("B-100")
 async def test_the_options_of_one_reader_of_a_run_are_not_those_of_the_next(tmp_path: Path) -> None:
     child = Reply.of({"text": "seen"}, when={"last_user_contains": "look around"})
-    async with web(tmp_path / "home", child, delegate("look around"), say("done")) as rig:
-        run_id = await rig.run()
-        plain = await rig.whole(run_id)
+    async with web(tmp_path / "home", child, delegate("look around"), say("done")) as site:
+        run_id = await site.run()
+        plain = await site.whole(run_id)
         assert any("subagent" in one["event"] for one in plain)
         named, names = [], []
         path = f"/v1/runs/{run_id}/events?named=true"
-        async with streaming(rig.server.port, "GET", path, headers=rig.headers) as answer:
+        async with streaming(site.server.port, "GET", path, headers=site.headers) as answer:
             while (line := await answer.line()) is not None:
                 names += [line[7:]] if line.startswith("event: ") else []
                 named += [json.loads(line[6:])] if line.startswith("data: {") else []
         assert named == plain and names == [one["event"] for one in plain]
-        assert await rig.whole(run_id) == plain
+        assert await site.whole(run_id) == plain
 
 
 async def told(driver: Any, text: str) -> None:
@@ -221,30 +222,28 @@ async def test_a_replay_of_each_state_of_a_session_has_an_answer_of_its_own(tmp_
 @pytest.mark.e2e
 @pytest.mark.fault("B-105")
 async def test_the_events_of_each_state_of_a_run_have_an_answer_of_their_own(tmp_path: Path) -> None:
-    async with web(tmp_path / "home", stream("x"), say("second")) as rig:
-        first = await rig.run()
-        queued = (await rig.client.post("/v1/runs", json={"input": "later", "session_id": "s1"})).json()["run_id"]
-        unknown = await rig.client.get("/v1/runs/run_unknown/events")
+    async with web(tmp_path / "home", stream("x"), say("second")) as site:
+        first = await site.run()
+        queued = (await site.client.post("/v1/runs", json={"input": "later", "session_id": "s1"})).json()["run_id"]
+        unknown = await site.client.get("/v1/runs/run_unknown/events")
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "run_not_found")
-        await rig.provider.wait_chunks(1, 1)
-        assert (await rig.status(queued))["status"] == "queued"
+        await site.provider.wait_chunks(1, 1)
+        assert (await site.status(queued))["status"] == "queued"
         events_of_queued: list[Any] = []
 
         async def follow() -> None:
             # Known and not begun: the stream waits for its beginning.
-            events_of_queued.extend(await rig.whole(queued))
+            events_of_queued.extend(await site.whole(queued))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(follow)
-            await rig.client.post(f"/v1/runs/{first}/stop", json={})
-        assert (await rig.whole(first))[-1]["event"] == "run.cancelled"
+            await site.client.post(f"/v1/runs/{first}/stop", json={})
+        assert (await site.whole(first))[-1]["event"] == "run.cancelled"
         assert events_of_queued[-1]["event"] == "run.completed"
 
 
 @pytest.mark.fault("B-105")
 async def test_a_cursor_whose_events_are_gone_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hermes.nurseries import runs
-
     monkeypatch.setattr(runs, "JOURNAL_EVENTS", 5)
     async with http_surface(core_say(*[f"w{number} " for number in range(40)], pause=0.01)) as surface:
         run_id = (await surface.post("/v1/runs", {"input": "hi"})).json()["run_id"]

@@ -25,11 +25,11 @@ from tests.support.server_process import children_of, free_port, http_server, ht
 @pytest.mark.fault("B-152")
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
 async def test_one_connection_carries_the_question_and_its_answer(version: str, tmp_path: Path) -> None:
-    async with web(tmp_path / "home", terminal("rm -rf build"), say("done")) as rig:
+    async with web(tmp_path / "home", terminal("rm -rf build"), say("done")) as site:
         two = version == "HTTP/2"
         one = httpx2.Limits(max_connections=1)
         async with httpx2.AsyncClient(
-            base_url=rig.server.origin, headers=rig.headers, http1=not two, http2=two, limits=one, timeout=10
+            base_url=site.server.origin, headers=site.headers, http1=not two, http2=two, limits=one, timeout=10
         ) as client:
             started = await client.post("/v1/runs", json={"input": "go"})
             assert started.http_version == version
@@ -173,19 +173,19 @@ async def test_tools_whose_threads_wait_for_threads_hold_up_nobody_and_can_be_st
 @pytest.mark.fault("B-136")
 async def test_two_runs_of_one_session_at_once_are_one_after_the_other(tmp_path: Path) -> None:
     replies = [Reply.of({"text": f"answer {number}"}, {"delay": 0.02}) for number in range(4)]
-    async with web(tmp_path / "home", *replies) as rig:
+    async with web(tmp_path / "home", *replies) as site:
         found: list[str] = []
 
         async def start(text: str) -> None:
-            found.append(await rig.run(text))
+            found.append(await site.run(text))
 
         async with trio.open_nursery() as nursery:
             for text in ("one", "two", "three"):
                 nursery.start_soon(start, text)
         for run_id in found:
-            assert (await rig.until(run_id, "completed", "failed"))["status"] == "completed"
-        await rig.until(await rig.run("last"), "completed", "failed")
-        rows = [one for one in rig.provider.requests[-1].body["messages"] if one["role"] != "system"]
+            assert (await site.until(run_id, "completed", "failed"))["status"] == "completed"
+        await site.until(await site.run("last"), "completed", "failed")
+        rows = [one for one in site.provider.requests[-1].body["messages"] if one["role"] != "system"]
         roles = [one["role"] for one in rows]
         assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
         spoken = json.dumps([one["content"] for one in rows if one["role"] == "user"])

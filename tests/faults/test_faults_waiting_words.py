@@ -45,22 +45,24 @@ async def test_a_steer_without_a_turn_is_refused_before_the_first_turn_and_after
 @pytest.mark.e2e
 @pytest.mark.fault("B-122", "B-128")
 async def test_a_steer_of_a_run_that_waits_or_has_ended_is_a_conflict(tmp_path: Path) -> None:
-    async with web(tmp_path / "home", NEVER, Reply.of({"text": "second"})) as rig:
-        running = await rig.run()
-        queued = await rig.run()
-        await rig.provider.wait_chunks(1, 2)
+    async with web(tmp_path / "home", NEVER, Reply.of({"text": "second"})) as site:
+        running = await site.run()
+        queued = await site.run()
+        await site.provider.wait_chunks(1, 2)
         steers = {name: f"/v1/runs/{run_id}/steer" for name, run_id in (("queued", queued), ("running", running))}
-        refused = await rig.client.post(steers["queued"], json={"input": "stranded"})
+        refused = await site.client.post(steers["queued"], json={"input": "stranded"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "run_not_accepting_steer")
-        taken = await rig.client.post(steers["running"], json={"input": "left"})
+        taken = await site.client.post(steers["running"], json={"input": "left"})
         assert taken.status_code == 200 and taken.json()["accepted"] is True
-        await rig.client.post(f"/v1/runs/{running}/stop", json={})
+        await site.client.post(f"/v1/runs/{running}/stop", json={})
         # No model has seen it: it comes back with the end.
-        assert (await rig.until(running, *ENDED))["pending_steer"] == "left"
-        assert (await rig.until(queued, *ENDED))["status"] == "completed"
-        refused = await rig.client.post(steers["running"], json={"input": "stranded"})
+        assert (await site.until(running, *ENDED))["pending_steer"] == "left"
+        assert (await site.until(queued, *ENDED))["status"] == "completed"
+        refused = await site.client.post(steers["running"], json={"input": "stranded"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "run_not_accepting_steer")
-        assert not any("stranded" in json.dumps(one.body) or "left" in user_texts(one) for one in rig.provider.requests)
+        assert not any(
+            "stranded" in json.dumps(one.body) or "left" in user_texts(one) for one in site.provider.requests
+        )
 
 
 @pytest.mark.fault("B-124")
@@ -101,18 +103,18 @@ async def test_a_stop_may_leave_the_queue_and_hands_the_steers_back_all_the_same
 @pytest.mark.fault("B-126")
 async def test_a_stopped_run_hands_its_steers_back_and_the_next_one_sees_its_own_words_alone(tmp_path: Path) -> None:
     gate = terminal("sleep 7013")
-    async with web(tmp_path / "home", gate, Reply.of({"text": "z"})) as rig:
-        run_id = await rig.run("one")
-        async with rig.events(run_id) as seen:
+    async with web(tmp_path / "home", gate, Reply.of({"text": "z"})) as site:
+        run_id = await site.run("one")
+        async with site.events(run_id) as seen:
             while (event := await seen.data()) is not None and event["event"] != "tool.started":
                 pass
         for text in ("steer A", "steer B"):
-            assert (await rig.client.post(f"/v1/runs/{run_id}/steer", json={"input": text})).status_code == 200
-        await rig.client.post(f"/v1/runs/{run_id}/stop", json={})
-        ended = await rig.until(run_id, *ENDED)
+            assert (await site.client.post(f"/v1/runs/{run_id}/steer", json={"input": text})).status_code == 200
+        await site.client.post(f"/v1/runs/{run_id}/stop", json={})
+        ended = await site.until(run_id, *ENDED)
         assert "steer A" in ended["pending_steer"] and "steer B" in ended["pending_steer"]
-        await rig.until(await rig.run("Z"), "completed")
-        assert user_texts(rig.provider.requests[-1]) == ["one", "Z"]
+        await site.until(await site.run("Z"), "completed")
+        assert user_texts(site.provider.requests[-1]) == ["one", "Z"]
 
 
 @pytest.mark.fault("B-128")
@@ -176,35 +178,35 @@ async def test_a_steer_while_the_history_is_compressed_is_refused_and_goes_nowhe
     ],
 )
 async def test_ten_calls_with_one_key_ask_the_model_once(path: str, body: dict[str, Any], tmp_path: Path) -> None:
-    async with web(tmp_path / "home", Reply.of({"text": "once"}, {"delay": 0.1}), Reply.of({"text": "other"})) as rig:
+    async with web(tmp_path / "home", Reply.of({"text": "once"}, {"delay": 0.1}), Reply.of({"text": "other"})) as site:
         found: list[Any] = []
         key = {"Idempotency-Key": "k1"}
 
         async def start() -> None:
-            found.append(await rig.client.post(path, json=body, headers=key))
+            found.append(await site.client.post(path, json=body, headers=key))
 
         async with trio.open_nursery() as nursery:
             for _ in range(10):
                 nursery.start_soon(start)
         assert {one.status_code for one in found} == {200}, [one.text for one in found]
-        assert len(rig.provider.requests) == 1
+        assert len(site.provider.requests) == 1
         # Another body under the key is another call: here an answer is remembered, no run reserved.
         changed = {"input": "else"} if "input" in body else {"messages": [{"role": "user", "content": "else"}]}
-        other = await rig.client.post(path, json=changed, headers=key)
-        assert "other" in other.text and len(rig.provider.requests) == 2
+        other = await site.client.post(path, json=changed, headers=key)
+        assert "other" in other.text and len(site.provider.requests) == 2
 
 
 @pytest.mark.e2e
 @pytest.mark.fault("B-129")
 async def test_a_changed_body_conflicts_after_a_restart_too(tmp_path: Path) -> None:
     home, key = tmp_path / "home", {"Idempotency-Key": "k1"}
-    async with web(home, Reply.of({"text": "once"})) as rig:
-        run_id = (await rig.client.post("/v1/runs", json={"input": "go"}, headers=key)).json()["run_id"]
-        await rig.until(run_id, "completed")
-    async with web(home) as rig:
-        other = await rig.client.post("/v1/runs", json={"input": "else"}, headers=key)
+    async with web(home, Reply.of({"text": "once"})) as site:
+        run_id = (await site.client.post("/v1/runs", json={"input": "go"}, headers=key)).json()["run_id"]
+        await site.until(run_id, "completed")
+    async with web(home) as site:
+        other = await site.client.post("/v1/runs", json={"input": "else"}, headers=key)
         assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_conflict")
-        assert rig.provider.requests == []
+        assert site.provider.requests == []
 
 
 @pytest.mark.e2e
@@ -227,13 +229,13 @@ async def test_prompts_that_wait_are_told_their_place_and_seen_in_the_status(tmp
 @pytest.mark.e2e
 @pytest.mark.fault("B-131")
 async def test_a_run_of_a_busy_session_is_answered_as_queued_at_once(tmp_path: Path) -> None:
-    async with web(tmp_path / "home", NEVER, Reply.of({"text": "second"})) as rig:
-        first = await rig.run()
-        await rig.provider.wait_chunks(1, 2)
-        second = await rig.run("two")
-        assert (await rig.status(second))["status"] == "queued"
-        await rig.client.post(f"/v1/runs/{first}/stop", json={})
-        assert (await rig.until(second, *ENDED))["status"] == "completed"
+    async with web(tmp_path / "home", NEVER, Reply.of({"text": "second"})) as site:
+        first = await site.run()
+        await site.provider.wait_chunks(1, 2)
+        second = await site.run("two")
+        assert (await site.status(second))["status"] == "queued"
+        await site.client.post(f"/v1/runs/{first}/stop", json={})
+        assert (await site.until(second, *ENDED))["status"] == "completed"
 
 
 @pytest.mark.fault("B-133")
