@@ -163,7 +163,8 @@ class RowMemory:
         for number, (_, clean) in enumerate(sent):
             if clean.role == "tool":
                 continue
-            if number and role is not None and clean.role != role:
+            # A note of another model may be taken out again: then what follows it stands behind the place.
+            if number and role is not None and clean.role != role and not is_switch(clean):
                 borders.append(number)
             role = "tool" if clean.tool_calls else clean.role
         return borders[-MOST_PLACES:]

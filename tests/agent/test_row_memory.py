@@ -127,3 +127,14 @@ def test_the_ids_of_a_conversation_that_was_cut_are_those_that_are_left() -> Non
     memory = RowMemory()
     assert memory.call_ids(rows) == {"c0", "c1", "c2"}
     assert memory.call_ids(rows[:4]) == {"c0"}
+
+
+def test_a_result_behind_a_note_that_was_taken_out_belongs_to_its_call() -> None:
+    call = ToolCall("c", "look", "{}")
+    acting = Row("assistant", None, tool_calls=(call,))
+    note = Row("user", "[another model]", display_kind="model_switch")
+    rows = [Row("user", "go"), acting, note, Row("tool", "seen", tool_call_id="c")]
+    memory = RowMemory()
+    for _ in range(2):
+        assert memory.wire(rows, OPTIONS).rows == wire_copy(rows, OPTIONS)
+        rows += [Row("user", "[yet another]", display_kind="model_switch")]
