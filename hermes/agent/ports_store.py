@@ -116,8 +116,9 @@ class TranscriptStore(Protocol):
         title: str | None = None,
         cwd: str | None = None,
         principal: str | None = None,
+        empty_of: str | None = None,
     ) -> Sequence[StoredSession]:
-        """Newest activity first. Sessions without messages are left out."""
+        """Newest activity first. Sessions without messages are left out, but for those of the principal ``empty_of``."""
         ...
 
     async def load_rows(self, key: str, *, limit: int = 20_000) -> tuple[Row, ...]:

@@ -86,10 +86,11 @@ def list_sessions(
     include_archived: bool,
     include_children: bool,
     equal: Mapping[str, str | None],
+    empty_of: str | None = None,
 ) -> list[StoredSession]:
     """Newest activity first; ``equal`` holds columns that must have a value (None: any). Without system prompts."""
-    conditions = ["message_count > 0"]
-    values: list[Any] = []
+    conditions = ["(message_count > 0 OR principal = ?)"]
+    values: list[Any] = [empty_of]
     if not include_hidden:
         conditions.append("hidden = 0")
     if not include_archived:

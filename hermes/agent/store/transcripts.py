@@ -86,6 +86,7 @@ class SqlTranscriptStore:
         title: str | None = None,
         cwd: str | None = None,
         principal: str | None = None,
+        empty_of: str | None = None,
     ) -> Sequence[StoredSession]:
         """As the port says; listed sessions come without their system prompt."""
         equal = {"source": source, "title": title, "cwd": cwd, "principal": principal}
@@ -98,6 +99,7 @@ class SqlTranscriptStore:
                 include_archived=include_archived,
                 include_children=include_children,
                 equal=equal,
+                empty_of=empty_of,
             )
         )
 

@@ -142,8 +142,9 @@ def chat_conversation(body: dict[str, Any], now: float) -> Conversation:
 # --- responses and runs ----------------------------------------------------------------------------------------------
 
 
-def input_conversation(value: Any, now: float) -> Conversation:
-    """The ``input`` of a response or a run: a string, or items of which the last is the prompt."""
+def input_conversation(value: Any, now: float, *, bare_strings: bool = True) -> Conversation:
+    """The ``input`` of a response or a run: a string, or items of which the last is the prompt. ``bare_strings``: an
+    item may be the text alone."""
     if value is None or value == "":
         raise HttpRefusal("missing_input", "input is required", param="input")
     if isinstance(value, str):
@@ -155,6 +156,8 @@ def input_conversation(value: Any, now: float) -> Conversation:
     system: list[str] = []
     rows: list[Row] = []
     for index, item in enumerate(value):
+        if isinstance(item, str) and not bare_strings:
+            raise HttpRefusal("invalid_request", "each input item must be an object", param=f"input[{index}]")
         _take_item(item, f"input[{index}]", system, rows, now)
     if not rows or rows[-1].role == "tool" or is_empty(rows[-1].content):
         raise HttpRefusal("no_user_message", "there is no user message to answer", param="input")

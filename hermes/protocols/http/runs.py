@@ -135,7 +135,7 @@ def _sorted(value: Any) -> Any:
 async def _checked(call: Call, body: dict[str, Any], session_key: str | None) -> RunBody:
     api = call.api
     now = api.services.clock()
-    said = input_conversation(body.get("input"), now)
+    said = input_conversation(body.get("input"), now, bare_strings=False)
     if body.get("author") is not None and not isinstance(body["author"], dict):
         raise HttpRefusal("invalid_author", "author must be an object", param="author")
     history = explicit_history(body.get("conversation_history"), now)

@@ -97,6 +97,8 @@ async def list_sessions(call: Call) -> Reply:
         "include_children": boolish(call.query.get("include_children")),
         "source": call.query.get("source") or None,
         "title": title,
+        # Made with a request of its own, so it is looked for before anything was said in it.
+        "empty_of": call.principal,
     }
     store = call.api.services.store
     # One more than asked for, to know whether there is more; pinned sessions stay in view beyond the window.

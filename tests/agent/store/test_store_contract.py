@@ -274,6 +274,9 @@ async def test_lists_show_newest_activity_first_and_leave_out_what_is_not_a_conv
         assert await keys(source="acp") == ["new"]
         assert await keys(title="T") == ["new"]
         assert await keys(cwd="/a") == await keys(principal="p") == ["old"]
+        await store.create_session(StoredSession("prepared", principal="p", started_at=100.0))
+        assert await keys() == await keys(empty_of="q") == ["new", "branch", "old"]
+        assert await keys(empty_of="p") == ["prepared", "new", "branch", "old"]
 
 
 async def test_deleting_a_session_removes_its_rows_and_detaches_its_children(open_store: OpenStore) -> None:

@@ -204,6 +204,7 @@ async def test_a_foreign_run_is_not_there() -> None:
     [
         ({}, "missing_input"),
         ({"input": 7}, "missing_input"),
+        ({"input": ["a"]}, "invalid_request"),
         ({"input": []}, "no_user_message"),
         ({"input": "  "}, "no_user_message"),
         ({"input": "x", "author": "me"}, "invalid_author"),

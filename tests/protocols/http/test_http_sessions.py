@@ -41,6 +41,15 @@ async def test_a_session_is_made_read_changed_and_deleted() -> None:
         assert (await surface.get(path)).json()["error"]["code"] == "session_not_found"
 
 
+async def test_a_session_without_messages_is_in_the_list_and_found_by_its_title() -> None:
+    async with http_surface() as surface:
+        session = await made(surface, title="Notes")
+        for query in ("", "?title=Notes", "?title=Notes&include_hidden=1"):
+            listed = (await surface.get(f"/api/sessions{query}")).json()["data"]
+            assert [one["id"] for one in listed] == [session["id"]]
+        assert (await surface.get("/api/sessions?title=Other")).json()["data"] == []
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
