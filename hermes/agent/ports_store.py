@@ -118,7 +118,7 @@ class TranscriptStore(Protocol):
         principal: str | None = None,
         empty_of: str | None = None,
     ) -> Sequence[StoredSession]:
-        """Newest activity first. Sessions without messages are left out, but for those of the principal ``empty_of``."""
+        """Newest activity first, without sessions that have no messages but those of the principal ``empty_of``."""
         ...
 
     async def load_rows(self, key: str, *, limit: int = 20_000) -> tuple[Row, ...]:
