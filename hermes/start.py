@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 DATABASE = "sessions.db"
 EXIT_CANNOT_START = 1
+COLLECTOR = (2_000, 5, 5)
+"""What the collector counts while the server works, see ``settle_memory``."""
 
 StdioSurface = Callable[[ServerTree, StdioChannel], Awaitable[None]]
 
@@ -44,8 +46,13 @@ async def start_tree(loaded: LoadedSettings) -> ServerTree:
 
 
 def settle_memory() -> None:
-    """Where the process is ours alone: code and tables live as long as it, the collector need not walk them again."""
+    """Where the process is ours alone: code and tables live as long as it, the collector need not walk them again.
+
+    A walk is cheap then (4 to 6 ms with 11,000 objects), and what turns leave in circles is looked for more often than
+    while the program was being loaded: a server under load held tens of megabytes of it, and freed it 150 ms at a time.
+    """
     gc.freeze()
+    gc.set_threshold(*COLLECTOR)
 
 
 async def serve_stdio(loaded: LoadedSettings, claimed: StdioDescriptors, surface: StdioSurface) -> int:
