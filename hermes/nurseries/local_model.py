@@ -143,7 +143,7 @@ async def _last_words(process: PipedProcess) -> str:
     """What it said last on stderr; one that is ending gets the moment to say it."""
     with trio.move_on_after(LAST_WORDS_WITHIN):
         await process.wait()
-        while not process.stderr_tail:
+        while not process.stderr_tail:  # noqa: ASYNC110 (what collects it tells nobody)
             await trio.sleep(0.01)
     last = process.stderr_tail.strip().rpartition("\n")[2]
     return last[-LAST_WORDS:] or "it said nothing in time"
