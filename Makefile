@@ -101,7 +101,9 @@ $(VENV)/.for-test: pyproject.toml $(VENV)/.made
 	  || echo 'tests with the local model skip'
 	$(BIN)/python -m compileall -q hermes
 	@if command -v npm >/dev/null 2>&1; then \
-	  npm ci --prefix tests/clients/node --silent --no-audit --no-fund || echo 'tests with node clients skip'; fi
+	  npm ci --prefix tests/clients/node --silent --no-audit --no-fund 2>/dev/null \
+	  || npm install --prefix tests/clients/node --no-save --silent --no-audit --no-fund \
+	  || echo 'tests with node clients skip'; fi
 	@touch $@ $(VENV)/.for-serve
 
 $(VENV)/.for-docs: pyproject.toml $(VENV)/.made
