@@ -145,7 +145,8 @@ async def test_a_request_of_any_kind_can_be_cancelled_and_is_answered_once(
                 await client.call("session/resume", sessionId=session, cwd=str(tmp_path))
                 assert (await client.answer(await client.start_prompt(session, "more")))["stopReason"] == "end_turn"
                 answers = [f for f in client.server.frames if f.get("id") == "mine"]
-                assert [f["error"]["code"] for f in answers] == [-32800]
+                # A request that was done before the cancel was read has its result.
+                assert [f["error"]["code"] if "error" in f else "done" for f in answers] in ([-32800], ["done"])
 
 
 NO_CONSENT: list[Frame] = [

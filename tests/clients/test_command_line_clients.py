@@ -37,7 +37,8 @@ async def test_llm_holds_a_conversation(tmp_path: Path) -> None:
         model = {"model_id": "hermes", "model_name": "hermes-agent", "api_base": run.base_url, "api_key_name": "hermes"}
         with (settings / "extra-openai-models.yaml").open("w") as file:
             YAML().dump([model], file)
-        environ = {"LLM_USER_PATH": str(settings)}
+        # No plugins: the packaged local model comes as one of them, without the library that it would load.
+        environ = {"LLM_USER_PATH": str(settings), "LLM_LOAD_PLUGINS": ""}
         key = ["--key", run.server.key]
 
         first = await run_client([llm, "-m", "hermes", *key, "suggest a name"], home=tmp_path / "client", **environ)
