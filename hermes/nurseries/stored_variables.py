@@ -70,7 +70,9 @@ class McpConnections:
                 continue
             text = json.dumps(described.get(row["name"], {}), default=str)
             missing = dict.fromkeys(re.findall(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", text))
-            found.append(ConnectionTarget(row["name"], "mcp", row["status"], tuple(missing)))
+            # A server may well run without what it needs to be of use.
+            state = "incomplete" if missing and row["status"] == "connected" else row["status"]
+            found.append(ConnectionTarget(row["name"], "mcp", state, tuple(missing)))
         return found
 
     async def connect(self, name: str, within: float) -> str | None:
