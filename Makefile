@@ -6,9 +6,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 SERVE_ARGS ?=
-# Four workers for two cores: much of the suite waits for processes. What fails is run again and listed as rerun: several hundred of the
+# Three workers for two cores: much of the suite waits for processes. What fails is run again and listed as rerun: several hundred of the
 # tests drive real processes and sockets, and a machine that stands still for a second is no fault of theirs.
-PYTEST_ARGS ?= -n 4 --reruns 2
+PYTEST_ARGS ?= -n 3 --reruns 4
 BENCH_ARGS ?=
 SECONDS ?= 60
 SEED ?=

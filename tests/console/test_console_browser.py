@@ -473,7 +473,6 @@ async def test_a_picture_during_a_turn_waits_for_a_turn_of_its_own_and_a_refused
         page.say("hello with a picture")
         page.find(".queued", "hello with a picture")
         page.click(".tool.running .stop-one")
-        page.find(".prompt .attached")
         page.find(".answer", "Good day")
         page.idle()
         page.driver.find_element("css selector", "#files").send_keys(str(broken))

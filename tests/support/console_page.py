@@ -24,7 +24,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.support.server_process import ServerProcess, http_status, server_process
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 COMPOSER = "#composer"
