@@ -20,7 +20,8 @@ from tests.support.server_process import COMMAND, ServerProcess, http_server, se
 pytestmark = pytest.mark.e2e
 
 LONG = "This answer is long enough that a summary of it is shorter. " * 60
-SCRIPT = Script.of(Reply.of({"echo": LONG}, when={"last_role": "user"}))
+NOTES = Reply.of({"text": "Questions were asked and answered."}, when={"last_user_contains": "Write the notes under"})
+SCRIPT = Script.of(NOTES, Reply.of({"echo": LONG}, when={"last_role": "user"}))
 TOLD = 8
 
 
@@ -38,7 +39,7 @@ async def compressed(tmp_path: Path) -> AsyncIterator[tuple[ServerProcess, Edito
                 result = await server.call(
                     "session.compress", {"session_id": editor.session_id, "focus_topic": "here 1"}
                 )
-                assert result["status"] == "compressed" and result["removed"] > 0
+                assert result["status"] == "compressed" and result["removed"] > 0, result["summary"]
                 assert texts(result["messages"]) == whole
                 assert texts(await messages(server, editor.session_id)) == whole
                 yield server, editor, made["stored_session_id"], provider
