@@ -16,7 +16,8 @@ from tests.support.server_process import ServerProcess, server_process
 pytestmark = pytest.mark.e2e
 
 LONG = "This answer is long enough that a summary of it is shorter. " * 60
-SCRIPT = Script.of(Reply.of({"echo": LONG}, when={"last_role": "user"}))
+NOTES = Reply.of({"text": "Questions were asked and answered."}, when={"last_user_contains": "Write the notes under"})
+SCRIPT = Script.of(NOTES, Reply.of({"echo": LONG}, when={"last_role": "user"}))
 USAGE = {"model", "input", "output", "reasoning", "prompt", "completion", "total", "calls", "compressions"}
 OPTIONAL_USAGE = {
     *("context_used", "context_max", "context_percent", "context_source", "context_estimated", "cache_read"),
