@@ -38,7 +38,7 @@ def _entries(prefix: str, path: str, cwd: str) -> list[dict[str, str]]:
     try:
         with os.scandir(place) as entries:
             found = sorted(entries, key=lambda entry: (not entry.is_dir(), entry.name))
-    except OSError:
+    except (OSError, ValueError):
         return []
     for entry in found:
         if not entry.name.startswith(begin) or (entry.name.startswith(".") and not begin.startswith(".")):
