@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
-from weakref import WeakSet
+from weakref import ref
 
 import trio
 
@@ -70,9 +70,11 @@ class EventLog(Generic[E]):
         self._latest = 0
         self._closed = False
         self._letting_go = False
-        self._subscriptions: WeakSet[Subscription[E]] = WeakSet()
+        # References of our own: to walk a WeakSet costs more than all else of an append.
+        self._subscriptions: dict[ref[Subscription[E]], None] = {}
         self._readers = trio.lowlevel.ParkingLot()
         self._passed = trio.lowlevel.ParkingLot()
+        self._followers: tuple[Follower[E], ...] = ()
         self.observers: list[Callable[[E], None]] = []
         """Called with each event in the same breath as ``append``: for readers that may miss nothing, whatever the
         window. They must not wait and must not raise."""
@@ -116,6 +118,8 @@ class EventLog(Generic[E]):
             observer(event)
         if self._readers:
             self._readers.unpark_all()
+        for follower in self._followers:
+            follower.hear(event)
         return self._latest
 
     def close(self) -> None:
@@ -125,6 +129,8 @@ class EventLog(Generic[E]):
             self._memory.gone(self)
         self._readers.unpark_all()
         self._passed.unpark_all()
+        for follower in self._followers:
+            follower.wake()
 
     def forget_all(self) -> None:
         """Keep no event: all memory for replays is used up elsewhere. Readers that are up to date notice nothing."""
@@ -134,8 +140,14 @@ class EventLog(Generic[E]):
 
     def forget_read(self) -> None:
         """Keep only what readers that are there have not read yet, and that until they have."""
-        behind = (one.cursor for one in self._subscriptions if one.is_behind)
-        read = min(behind, default=self._latest)
+        read = self._latest
+        for reference in tuple(self._subscriptions):
+            one = reference()
+            if one is not None and one.cursor < read and one.is_behind:
+                read = one.cursor
+        if read == self._latest:
+            self.forget_all()
+            return
         while self._entries and self._entries[0].seq <= read:
             self._cost -= self._entries.popleft().cost
         self._letting_go = bool(self._entries)
@@ -164,16 +176,53 @@ class EventLog(Generic[E]):
         else:
             await self._readers.park()
 
+    def follow(self, pass_on: Callable[[E], bool]) -> Follower[E]:
+        """Wait for news as ``wait_changed`` does, but for those that ``pass_on`` deals with at once."""
+        follower = Follower(self, pass_on)
+        self._followers += (follower,)
+        return follower
+
+    def unfollow(self, follower: Follower[E]) -> None:
+        self._followers = tuple(one for one in self._followers if one is not follower)
+
     def subscribe(self, after: int | None = None) -> Subscription[E]:
         """A cursor that reads everything after ``after`` (default: only what is new)."""
         subscription = Subscription(self, self._latest if after is None else after)
-        self._subscriptions.add(subscription)
+        readers = self._subscriptions
+        readers[ref(subscription, lambda one: readers.pop(one, None))] = None
         return subscription
 
     def _trim(self) -> None:
         # The newest stays whatever its size: readers who are in step must not be cut off by one large event.
         while len(self._entries) > 1 and (len(self._entries) > self._max_events or self._cost > self._max_cost):
             self._cost -= self._entries.popleft().cost
+
+
+class Follower(Generic[E]):
+    """Somebody who is told of an event while his task waits for news, and woken only if he wants to: a wake-up of a
+    task costs more than what most events need. ``pass_on`` says whether it was dealt with; it is called in the same
+    breath as ``append``, must not wait and must not raise. Made by ``EventLog.follow``."""
+
+    __slots__ = ("_log", "_parked", "_pass_on")
+
+    def __init__(self, log: EventLog[E], pass_on: Callable[[E], bool]) -> None:
+        self._log = log
+        self._pass_on = pass_on
+        self._parked = trio.lowlevel.ParkingLot()
+
+    async def wait(self) -> None:
+        """Wait for an event that was not dealt with, or for the end of the log if it is still open."""
+        if self._log.closed:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._parked.park()
+
+    def hear(self, event: E) -> None:
+        if self._parked and not self._pass_on(event):
+            self._parked.unpark_all()
+
+    def wake(self) -> None:
+        self._parked.unpark_all()
 
 
 class Subscription(Generic[E]):

@@ -236,6 +236,47 @@ async def test_observers_hear_every_event_in_the_same_breath() -> None:
     assert heard == ["a", "b"]
 
 
+async def test_who_follows_is_woken_only_for_what_was_not_dealt_with_at_once(autojump_clock: object) -> None:
+    log = make_log()
+    heard: list[str] = []
+    woken: list[int] = []
+
+    def pass_on(event: str) -> bool:
+        heard.append(event)
+        return event.startswith("quick")
+
+    async def follow() -> None:
+        while not log.closed:
+            await follower.wait()
+            woken.append(log.latest_seq)
+
+    follower = log.follow(pass_on)
+    log.append("before it waits")
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            for event in ("quick 1", "slow 1", "quick 2"):
+                await trio.testing.wait_all_tasks_blocked()
+                log.append(event)
+            await trio.testing.wait_all_tasks_blocked()
+            log.close()
+    assert (heard, woken) == (["quick 1", "slow 1", "quick 2"], [3, 4])
+
+
+async def test_who_follows_no_more_hears_nothing(autojump_clock: object) -> None:
+    log = make_log()
+    heard: list[str] = []
+    follower = log.follow(lambda event: not heard.append(event))
+    with trio.move_on_after(1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follower.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            log.append("a")
+            log.unfollow(follower)
+            log.append("b")
+    assert heard == ["a"]
+
+
 async def test_a_slow_reader_costs_the_writer_nothing() -> None:
     log = make_log(max_events=10)
     readers = [log.subscribe(0) for _ in range(100)]
