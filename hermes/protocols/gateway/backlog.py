@@ -12,10 +12,11 @@ from typing import Final
 
 from hermes.events import ReasoningDelta, SessionEvent, TextDelta
 from hermes.nurseries.event_log import LogEntry
-from hermes.protocols.gateway.events import Shown, WireEvent, event_frame, translate
+from hermes.protocols.gateway.events import Shown, WireEvent, event_frame, translate, turn_of
 from hermes.records import dataclass
 
 ENCODED_AS = "gateway"
+ENCODED_WITH_TURN = "gateway with turn"
 MERGED_BYTES: Final = 256 * 1024
 """A frame of merged deltas is not made larger than this: WebSocket libraries refuse messages of 1 MiB and more."""
 
@@ -84,31 +85,34 @@ def merges(first: SessionEvent, second: SessionEvent) -> bool:
     return isinstance(second, MERGING) and first.turn_id == second.turn_id  # type: ignore[union-attr]
 
 
-def run_frame(run: list[Entry], session_id: str, shown: ShownNow) -> bytes:
-    """The frame of one run; empty where this surface shows nothing."""
+def run_frame(run: list[Entry], session_id: str, shown: ShownNow, *, turns: bool = False) -> bytes:
+    """The frame of one run; empty where this surface shows nothing. ``turns``: it names the turn."""
     if len(run) == 1:
-        return entry_frame(run[0], session_id, shown)
+        return entry_frame(run[0], session_id, shown, turns=turns)
     # Readers in step merge the same entries: their frame stays with the last of them.
-    name = f"{ENCODED_AS}:{run[0].seq}"
+    name = f"{ENCODED_WITH_TURN if turns else ENCODED_AS}:{run[0].seq}"
     frame = run[-1].encoded.get(name)
     if frame is None:
-        frame = run[-1].encoded[name] = _merged_frame(run, session_id, shown)
+        frame = run[-1].encoded[name] = _merged_frame(run, session_id, shown, turns)
     return frame
 
 
-def _merged_frame(run: list[Entry], session_id: str, shown: ShownNow) -> bytes:
+def _merged_frame(run: list[Entry], session_id: str, shown: ShownNow, turns: bool) -> bytes:
     first = translate(run[0].event, shown())
     if first is None:
         return b""
     texts = [entry.event.text for entry in run if isinstance(entry.event, MERGING)]
-    return event_frame(WireEvent(first.type, {"text": "".join(texts)}), session_id, run[-1].seq)
+    turn_id = turn_of(run[0].event) if turns else None
+    return event_frame(WireEvent(first.type, {"text": "".join(texts)}), session_id, run[-1].seq, turn_id)
 
 
-def entry_frame(entry: Entry, session_id: str, shown: ShownNow) -> bytes:
+def entry_frame(entry: Entry, session_id: str, shown: ShownNow, *, turns: bool = False) -> bytes:
     """One entry's frame, encoded once for all readers."""
-    frame = entry.encoded.get(ENCODED_AS)
+    name = ENCODED_WITH_TURN if turns else ENCODED_AS
+    frame = entry.encoded.get(name)
     if frame is None:
         wire = translate(entry.event, shown())
-        frame = b"" if wire is None else event_frame(wire, session_id, entry.seq)
-        entry.encoded[ENCODED_AS] = frame
+        turn_id = turn_of(entry.event) if turns else None
+        frame = b"" if wire is None else event_frame(wire, session_id, entry.seq, turn_id)
+        entry.encoded[name] = frame
     return frame

@@ -3,7 +3,7 @@
 A ``Watch`` is one client's cursor and its task. Most of the time the clients are in step, and what one needs all need:
 then one of the tasks, the leader's, wakes for all, the frames are made once, and each client costs one write. A client
 that does not read leaves the others (``leave``), looks after itself, and joins them again when it has caught up. When
-the leader goes, the next one leads.
+the leader goes, the next one leads. A delta to a few clients wakes nobody: it is passed on where it is logged.
 
 Passing an event on costs a write for each client, so with many clients deltas are spaced: the first is passed on at
 once, those that come within ``space(clients)`` of it go together. Nothing but deltas ever waits.
@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import trio
 
 from hermes.events import (
+    BrowserAsked,
     ClientRequestClosed,
     ClientRequestOpened,
     RedirectApplied,
@@ -27,7 +28,7 @@ from hermes.events import (
     SteerDelivered,
     ToolProgress,
 )
-from hermes.nurseries.event_log import EventLog, Lagged, LogClosed
+from hermes.nurseries.event_log import EventLog, Follower, Lagged, LogClosed
 from hermes.nurseries.session import Session
 from hermes.protocols.channels.message_channel import Frames
 from hermes.protocols.gateway.backlog import MERGED_BYTES, MERGING, Backlog, Batch, Entry, ShownNow, grouped, run_frame
@@ -40,16 +41,23 @@ logger = logging.getLogger(__name__)
 GAVE_UP_SENDING: Final = 1011
 CONGESTED_LOOK: Final = 0.25
 """Seconds between two looks into the log while the client does not read: what came is merged meanwhile."""
+BURST_LOOK: Final = 0.002
+"""The same while a burst comes: 30,000 deltas a second would leave the log before a later look."""
+BURST_EVENTS: Final = 16
 
 UNSPACED_CLIENTS: Final = 8
 SPACE_PER_CLIENT: Final = 100e-6
 """Seconds; about eight times what one write costs, so that deltas take an eighth of the processor."""
+
+ONE_BREATH: Final = 100e-6
+"""Seconds. What a model says in the same breath as what was passed on goes together, with the leader."""
 
 MOST_SPACE: Final = 0.010
 SPACED_EVENTS: Final = 128
 """So many deltas wait for their companions, far fewer than a log keeps."""
 
 DIFFERENT_FOR_EACH: Final = (
+    BrowserAsked,
     ClientRequestOpened,
     ClientRequestClosed,
     RedirectApplied,
@@ -102,7 +110,7 @@ class Watch:
         on by itself, whatever the log holds. False when the client does not read or was cut off."""
         if not self._client.connection.has_room:
             return False
-        if frames is None or self._subscription.cursor != after or self._backlog:
+        if frames is None or self._client.turns_declared or self._subscription.cursor != after or self._backlog:
             return self.catch_up()
         self._subscription.skip_to(until)
         return not frames.whole or self._client.connection.send_together(frames)
@@ -118,12 +126,16 @@ class Watch:
     async def _wait_room(self) -> bool:
         connection = self._client.connection
         await trio.lowlevel.checkpoint_if_cancelled()
+        look = BURST_LOOK
         while not connection.has_room:
-            with trio.move_on_after(CONGESTED_LOOK):
+            with trio.move_on_after(look):
                 if not await connection.wait_room():
                     return False
+            before = self._subscription.cursor
             if not connection.has_room and not self._collect():
                 return False
+            is_burst = self._subscription.cursor - before > BURST_EVENTS
+            look = BURST_LOOK if is_burst else min(look * 2, CONGESTED_LOOK)
         return True
 
     def _collect(self) -> bool:
@@ -158,6 +170,7 @@ class FanOut:
         self._passed_on = log.latest_seq
         self._passed_on_at = float("-inf")
         self._newest: tuple[int, int, Batch] | None = None
+        self._news: Follower[SessionEvent] | None = None
 
     def batch(self, entries: list[Entry]) -> Batch:
         """The entries in runs. Clients that read the same find it made already."""
@@ -181,11 +194,14 @@ class FanOut:
             elif self._log.closed:
                 raise LogClosed
             else:
-                await self._log.wait_changed()
+                await self._wait_news()
 
     def leave(self, watch: Watch) -> None:
         """Be in step no more. The leader hands over."""
         self._watches.pop(watch, None)
+        if not self._watches and self._news is not None:
+            self._log.unfollow(self._news)
+            self._news = None
         if self._leader is watch:
             self._leader = next(iter(self._watches), None)
             if self._leader is not None:
@@ -197,12 +213,31 @@ class FanOut:
         self._watches[watch] = None
         if self._leader is None:
             self._leader = watch
+        if self._news is None:
+            self._news = self._log.follow(self._pass_on_at_once)
+
+    async def _wait_news(self) -> None:
+        assert self._news is not None
+        await self._news.wait()
+
+    def _pass_on_at_once(self, event: SessionEvent) -> bool:
+        """Pass a delta on in the breath in which it is logged, if it is all that is new and few are there to get it:
+        nobody's task has to wake for it. Everything else is the leader's, whose task waits. Whether it was done."""
+        alone = self._passed_on == self._log.latest_seq - 1
+        if not (alone and isinstance(event, MERGING) and len(self._watches) <= UNSPACED_CLIENTS):
+            return False
+        if trio.current_time() - self._passed_on_at < ONE_BREATH:
+            return False
+        leader = self._leader
+        self._pass_on()
+        # A leader that could not keep up has work to do.
+        return self._leader is leader
 
     async def _wait_space(self) -> None:
         due = self._passed_on_at + space(len(self._watches))
         while trio.current_time() < due and self._may_wait():
             with trio.move_on_at(due):
-                await self._log.wait_changed()
+                await self._wait_news()
 
     def _may_wait(self) -> bool:
         """Only a few deltas are to be passed on."""

@@ -66,6 +66,23 @@ async def test_the_first_delta_goes_out_at_once_and_its_followers_go_together(au
         assert [deltas(host) for host in hosts] == [["a", "bcd"]] * MANY
 
 
+@pytest.mark.parametrize("count", [1, UNSPACED_CLIENTS])
+async def test_a_delta_to_few_clients_is_passed_on_where_it_is_said(count: int, autojump_clock: Any) -> None:
+    async with audience(count) as (session, hosts, _, _):
+        await trio.sleep(1)
+        queued = [len(host.channel._outbox._frames) for host in hosts]
+        with trio.testing.assert_no_checkpoints():
+            session.emit(TextDelta("t", "a"))
+            assert [len(host.channel._outbox._frames) - before for host, before in zip(hosts, queued, strict=True)] == [
+                1
+            ] * count
+            # What is said in the same breath goes together, by the task that leads.
+            for text in ("b", "c", "d"):
+                session.emit(TextDelta("t", text))
+        await trio.testing.wait_all_tasks_blocked()
+        assert [deltas(host) for host in hosts] == [["a", "bcd"]] * count
+
+
 async def test_what_is_no_delta_does_not_wait_and_takes_the_waiting_deltas_along(autojump_clock: Any) -> None:
     async with audience(MANY) as (session, hosts, _, _):
         await trio.sleep(1)
