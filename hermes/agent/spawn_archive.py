@@ -93,8 +93,12 @@ def _scanned(folder: Path) -> list[dict[str, Any]]:
 def load_tree(home: Path, path: str) -> dict[str, Any]:
     """One tree. Raises ``Forbidden`` outside the archive (links followed), ``NotFound``, ``InvalidParams``."""
     root = (home / ROOT).resolve()
-    wanted = Path(path).expanduser()
-    resolved = (wanted if wanted.is_absolute() else root / wanted).resolve()
+    try:
+        wanted = Path(path).expanduser()
+        resolved = (wanted if wanted.is_absolute() else root / wanted).resolve()
+    except (OSError, ValueError, RuntimeError):
+        # No name of a file, the home of nobody, a circle of links.
+        raise NotFound("there is no such spawn tree") from None
     if not resolved.is_relative_to(root):
         raise Forbidden("this path is outside the spawn-tree archive")
     try:

@@ -70,6 +70,7 @@ class ChildAgent:
         source: str,
         depth: int,
         allow: AllowTool,
+        key: str | None = None,
         model: str | None = None,
         provider: str | None = None,
         marks: Mapping[str, Any] | None = None,
@@ -78,7 +79,7 @@ class ChildAgent:
         now = services.clock()
         inherited = model is None and provider is None
         stored = StoredSession(
-            key=services.ids("session"),
+            key=key or services.ids("session"),
             source=source,
             model=owner.stored.model if inherited else model,
             provider=owner.stored.provider if inherited else provider,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes.errors import InvalidParams, NotFound
+from hermes.nurseries.child_results import shown_goal
 from hermes.nurseries.children import Child
 from hermes.outcomes import CancelReason, Cause
 
@@ -36,7 +37,7 @@ def describe(child: Child) -> dict[str, Any]:
         "subagent_id": child.subagent_id,
         "parent_id": child.parent_id,
         "depth": child.depth,
-        "goal": child.goal,
+        "goal": shown_goal(child.goal),
         "delegation_id": child.delegation_id,
         "model": child.model,
         "started_at": child.started_at,

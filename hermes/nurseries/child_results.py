@@ -14,19 +14,20 @@ from hermes.errors import HermesError
 from hermes.messages import Prompt, Row
 from hermes.nurseries.children import Child
 from hermes.nurseries.containment import Crash
-from hermes.outcomes import Cancelled, Cause, Completed, Failed, TurnRecord
+from hermes.outcomes import Cancelled, CancelReason, Cause, Completed, Failed, TurnRecord
 
 Spill = Callable[[str, str], str | None]
 
 DEADLINES = frozenset({Cause.DEADLINE})
 NOTICE_CHARS = 8_000
+GOAL_CHARS = 1_000
 UNKNOWN_FAILURE = "the child agent failed because of an error in the server; its log has the details"
 
 
 def payload(child: Child, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The shared payload of ``subagent.*``; what is not known is left out."""
     shape: dict[str, Any] = {
-        "goal": child.goal,
+        "goal": shown_goal(child.goal),
         "task_count": child.count,
         "task_index": child.index,
         "subagent_id": child.subagent_id,
@@ -40,6 +41,11 @@ def payload(child: Child, facts: Mapping[str, Any]) -> dict[str, Any]:
         **facts,
     }
     return {name: value for name, value in shape.items() if value is not None}
+
+
+def shown_goal(goal: str) -> str:
+    """A goal as it is told again and again: a long one by its beginning."""
+    return goal if len(goal) <= GOAL_CHARS else f"{goal[: GOAL_CHARS - 1]}…"
 
 
 def child_result(
@@ -71,6 +77,7 @@ def child_result(
         "error": error,
         "failure_reason": failure,
         "missed_steer": record.pending_steer if record is not None else None,
+        "group": child.task.get("group"),
     }
     result.update((name, value) for name, value in optional.items() if value is not None)
     schema = child.task.get("output_schema")
@@ -91,7 +98,7 @@ def _status(record: TurnRecord | None, crash: Crash | None) -> tuple[str, str | 
         case Completed():
             return "completed", None, None
         case Cancelled(reason=reason) if reason.cause in DEADLINES:
-            return "timeout", "the time for this task was over", None
+            return "timeout", reason.text or "the time for this task was over", None
         case Cancelled(reason=reason):
             return "interrupted", f"stopped ({reason})", None
         case Failed(error=error, failure_reason=failure):
@@ -130,18 +137,23 @@ def schema_problem(text: str, schema: Mapping[str, Any]) -> str | None:
         return f"no JSON: {error}"
     if not isinstance(value, dict):
         return "not a JSON object"
-    return fit(value, schema).problem
+    try:
+        return fit(value, schema).problem
+    except (TypeError, ValueError, AttributeError) as error:
+        # A model has written the schema.
+        return f"the schema cannot be used: {error}"
 
 
-def notice_prompt(delegation_id: str, children: Sequence[Child]) -> Prompt:
-    """The results of a background delegation as a turn (agent-core §7.5)."""
+def notice_prompt(delegation_id: str, children: Sequence[Child], stopped: CancelReason | None = None) -> Prompt:
+    """The results of a background delegation as a turn (agent-core §7.5). ``stopped``: what ended it as a whole."""
     done = sum(child.status == "completed" for child in children)
-    head = f"[delegation {delegation_id} finished: {done} of {len(children)} completed]"
+    ended = "finished" if stopped is None else f"was stopped ({stopped})"
+    head = f"[delegation {delegation_id} {ended}: {done} of {len(children)} completed]"
     parts = [head]
     for child in children:
         result = child.result or {}
         told = result.get("summary") or result.get("error") or ""
-        parts.append(f"{child.subagent_id} ({child.status}): {child.goal}\n{told[:NOTICE_CHARS]}")
+        parts.append(f"{child.subagent_id} ({child.status}): {shown_goal(child.goal)}\n{told[:NOTICE_CHARS]}")
     title = children[0].goal[:60] if len(children) == 1 else f"{len(children)} tasks"
     return Prompt(
         content=head,
@@ -158,7 +170,10 @@ def notice_prompt(delegation_id: str, children: Sequence[Child]) -> Prompt:
 
 def lost_prompt(delegation_id: str) -> Prompt:
     """The notice of a background delegation whose process is gone."""
-    head = f"[delegation {delegation_id} was lost: the server that worked on it has stopped; nothing of it is running]"
+    head = (
+        f"[delegation {delegation_id} was lost: the session or the server that it ran in has ended; nothing of it is "
+        "running]"
+    )
     return Prompt(
         content=head,
         source="delegation",

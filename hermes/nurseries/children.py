@@ -40,6 +40,7 @@ class Child:
         delegation_id: str,
         parent_turn: Turn | None,
         created_at: float,
+        own_key: str,
     ) -> None:
         self.subagent_id = subagent_id
         self.goal = goal
@@ -54,7 +55,9 @@ class Child:
         self.status = "queued"
         self.agent: ChildAgent | None = None
         """While it works; what a finished child keeps is its result, its rows are in the store."""
+        self.own_key = own_key
         self.session_key: str | None = None
+        """``own_key`` once there is such a session."""
         self.node: ReasonScope | None = None
         self.record: TurnRecord | None = None
         self.error: str | None = None

@@ -28,10 +28,12 @@ from hermes.messages import Prompt, TurnLimits
 from hermes.nurseries.background import SideWork
 from hermes.nurseries.child_agent import ChildAgent, below
 from hermes.nurseries.child_control import control
-from hermes.nurseries.child_results import child_result, notice_prompt, payload
+from hermes.nurseries.child_results import child_result, notice_prompt, payload, shown_goal
+from hermes.nurseries.child_watch import ChildWatch, watched
 from hermes.nurseries.children import Child
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.scopes import ReasonScope
+from hermes.outcomes import CancelReason, Cause
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
@@ -42,6 +44,9 @@ log = logging.getLogger(__name__)
 MAX_PER_TURN = 50
 NAME_CHARS = 60
 PREVIEW_CHARS = 200
+ORCHESTRATOR = "orchestrator"
+"""The role of a child that may delegate itself, as deep as the settings allow."""
+DELEGATE = "delegate_task"
 NO_BACKGROUND = frozenset({"acp", "api_server"})
 """Hosts whose clients do not expect a turn that they did not start: there the call waits for its children."""
 
@@ -105,12 +110,14 @@ class Delegation:
                 delegation_id=self.delegation_id,
                 parent_turn=None if in_background else turn,
                 created_at=session.services.clock(),
+                own_key=session.services.ids("session"),
             )
             for index, (goal, task) in enumerate(zip(goals, tasks, strict=True))
         ]
         self._limits = _inherited_limits(turn, in_background=in_background)
         self._parent_tools = frozenset(session.tools.names()) if session.tools is not None else None
-        if session.children.room is None:
+        if session.children.room is None or not session.children.live():
+            # Also after each batch: the setting may be another one by now.
             session.children.room = trio.Semaphore(settings.max_concurrent_children)
 
     # --- the two ways to run ---
@@ -131,9 +138,13 @@ class Delegation:
             "mode": "background",
             "delegation_id": self.delegation_id,
             "count": len(self.children),
-            "goals": [child.goal for child in self.children],
+            "goals": [shown_goal(child.goal) for child in self.children],
             "subagent_ids": [child.subagent_id for child in self.children],
-            "note": "The results start a turn of their own when the work is done; go on without them.",
+            "live_transcripts": [
+                {"subagent_id": child.subagent_id, "session_id": child.own_key} for child in self.children
+            ],
+            "note": "The results start a turn of their own when the work is done; go on without them. What a child has "
+            "done so far: session_search with its session_id.",
         }
 
     async def _run_in_background(self, work: SideWork) -> None:
@@ -145,14 +156,21 @@ class Delegation:
                 results = None if isinstance(done, Crash) else done
         finally:
             session.side_work.pop(self.delegation_id, None)
+            self._set_aside(work.node.reason)
             work.ended.settle(None)
-        if results is not None:
-            await self._announce()
+        stopped = work.node.reason
+        if results is not None or (stopped is not None and stopped.cause is Cause.NODE_CANCEL):
+            await self._announce(stopped)
 
-    async def _announce(self) -> None:
+    def _set_aside(self, stopped: CancelReason | None) -> None:
+        """Somebody wanted the whole session to be still: the model hears of it with the next prompt."""
+        if stopped is not None and stopped.cause is Cause.USER_INTERRUPT and not self._session.closing:
+            self._session.slot.note(notice_prompt(self.delegation_id, self.children, stopped))
+
+    async def _announce(self, stopped: CancelReason | None) -> None:
         """The results as a turn; a full queue is waited for, so that nothing is lost while the session lives."""
         session = self._session
-        prompt = notice_prompt(self.delegation_id, self.children)
+        prompt = notice_prompt(self.delegation_id, self.children, stopped)
         while not session.closing:
             try:
                 session.submit_nowait(prompt)
@@ -198,26 +216,30 @@ class Delegation:
                     timeout = self._settings.child_timeout_seconds
                     if timeout > 0:
                         node.set_deadline(trio.current_time() + timeout)
-                    done = await contained(f"subagent {child.subagent_id}", self._play, child, node, log=False)
-                    crash = done if isinstance(done, Crash) else None
+                    async with watched(child, node, self._settings) as watch:
+                        name = f"subagent {child.subagent_id}"
+                        done = await contained(name, self._play, child, node, watch, log=False)
+                        crash = done if isinstance(done, Crash) else None
         finally:
             self._end(child, crash)
 
-    async def _play(self, child: Child, node: ReasonScope) -> None:
+    async def _play(self, child: Child, node: ReasonScope, watch: ChildWatch) -> None:
         session, settings = self._session, self._settings
         toolsets = child.task.get("toolsets") or ()
         parent_tools = self._parent_tools
+        orchestrates = child.task.get("role") == ORCHESTRATOR
 
         def allow(tool: Tool) -> bool:
             name = tool.spec.name
-            inherited = parent_tools is None or name in parent_tools
-            return inherited and (not toolsets or name in toolsets or tool.flags.toolset in toolsets)
+            may = (parent_tools is None or name in parent_tools) and (name != DELEGATE or orchestrates)
+            return may and (not toolsets or name in toolsets or tool.flags.toolset in toolsets)
 
         agent = child.agent = ChildAgent(
             session,
             node,
             source="subagent",
             depth=child.depth,
+            key=child.own_key,
             allow=allow,
             model=str(child.task.get("model") or settings.model) or None,
             provider=settings.provider or None,
@@ -240,7 +262,11 @@ class Delegation:
             child.model = agent.session.info().model
             self._tell(child, "start", status="running")
 
-        await agent.run(prompt, started=started, on_event=lambda event: self._seen(child, event))
+        def seen(event: SessionEvent) -> None:
+            watch.seen(event)
+            self._seen(child, event)
+
+        await agent.run(prompt, started=started, on_event=seen)
 
     def _seen(self, child: Child, event: SessionEvent) -> None:
         """What a child shows, as its parent's clients see it."""
@@ -315,7 +341,7 @@ def _end_facts(child: Child) -> dict[str, Any]:
 
 
 def _inherited_limits(turn: Turn, *, in_background: bool) -> TurnLimits:
-    """What is left of the limits of the request (decisions, "deadlines and budgets").
+    """What is left of the limits of the request.
 
     In the foreground the parent's own scope and budget bound its children; in the background nothing above does.
     """
@@ -338,6 +364,8 @@ def _task_text(task: Mapping[str, Any], goal: str) -> str:
     parts = [goal]
     if task.get("context"):
         parts.append(f"Context:\n{task['context']}")
+    if task.get("images"):
+        parts.append(f"Images:\n{json.dumps(task['images'], ensure_ascii=False)}")
     if task.get("output_schema"):
         schema = json.dumps(task["output_schema"], ensure_ascii=False)
         parts.append(f"Your last message must be one JSON object, and nothing else, that fits this schema:\n{schema}")

@@ -136,3 +136,70 @@ async def test_a_background_delegation_comes_back_as_a_turn_and_a_pause_refuses_
             refused = provider.requests[-1].body["messages"][-1]
             assert "paused" in refused["content"]
             assert (await driver.call("delegation.status", {}))["active"] == []
+
+
+async def test_more_tasks_than_may_work_at_once_wait_for_their_turn_and_all_are_done(tmp_path: Path) -> None:
+    home, journal = tmp_path / "home", tmp_path / "journal"
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text(json.dumps({"delegation": {"max_concurrent_children": 2}}))
+    goals = [f"dig hole number {number}" for number in range(5)]
+    work = f"echo + >> {journal}; sleep 0.3; echo - >> {journal}"
+    script = Script.of(
+        *(child(goal, command(work)) for goal in goals),
+        *(child(goal, {"text": f"did: {goal}"}, role="tool") for goal in goals),
+        delegated(*goals),
+        Reply.of({"text": "all dug"}),
+        strict=True,
+    )
+    with trio.fail_after(LIMIT):
+        async with (
+            FakeProvider(script) as provider,
+            driving("gateway stdio", home, environment(provider)) as driver,
+        ):
+            assert isinstance(driver, GatewayDriver)
+            await driver.start("please")
+            assert (await driver.terminal())["text"] == "all dug"
+            results = json.loads(provider.requests[-1].body["messages"][-1]["content"])["results"]
+            assert [(one["status"], one["summary"]) for one in results] == [
+                ("completed", f"did: {goal}") for goal in goals
+            ]
+            at_once = [0]
+            for line in journal.read_text().split():
+                at_once.append(at_once[-1] + (1 if line == "+" else -1))
+            assert (max(at_once), at_once[-1]) == (2, 0)
+
+
+async def test_an_orchestrator_delegates_as_deep_as_it_may_and_a_leaf_does_not(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text(json.dumps({"delegation": {"max_spawn_depth": 2}}))
+    deeper = {"name": "delegate_task", "arguments": {"goal": "carry the water", "role": "orchestrator"}}
+    lead, watch = {"goal": "lead the dig", "role": "orchestrator"}, {"goal": "watch the sky"}
+    script = Script.of(
+        child("carry the water", {"text": "carried"}),
+        child("lead the dig", {"tool_call": deeper}),
+        child("lead the dig", {"text": "dug and carried"}, role="tool"),
+        child("watch the sky", {"text": "it is blue"}),
+        Reply.of({"tool_call": {"name": "delegate_task", "arguments": {"tasks": [lead, watch]}}}),
+        Reply.of({"text": "done"}),
+        strict=True,
+    )
+    with trio.fail_after(LIMIT):
+        async with (
+            FakeProvider(script) as provider,
+            driving("gateway stdio", home, environment(provider)) as driver,
+        ):
+            assert isinstance(driver, GatewayDriver)
+            await driver.start("please")
+            assert (await driver.terminal())["text"] == "done"
+            results = json.loads(provider.requests[-1].body["messages"][-1]["content"])["results"]
+            assert [one["summary"] for one in results] == ["dug and carried", "it is blue"]
+            may = {
+                str(next(row["content"] for row in request.body["messages"] if row["role"] == "user")): "delegate_task"
+                in [tool["function"]["name"] for tool in request.body["tools"]]
+                for request in provider.requests
+            }
+            # The one at the bottom may not, whatever it was called.
+            assert may == {"please": True, "lead the dig": True, "watch the sky": False, "carry the water": False}
+            depths = {one["goal"]: one["depth"] for one in events(driver, "subagent.start")}
+            assert depths == {"lead the dig": 1, "watch the sky": 1, "carry the water": 2}

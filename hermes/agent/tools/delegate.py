@@ -35,6 +35,13 @@ class DelegateTask(BuiltinTool):
                                 "description": "Toolsets it may use.",
                             },
                             "group": text("A label for tasks that belong together."),
+                            "output_schema": {
+                                "type": "object",
+                                "description": "JSON schema that the child's last message must fit.",
+                            },
+                            "role": choice(
+                                "orchestrator: it may delegate itself, if the depth allows.", "leaf", "orchestrator"
+                            ),
                         },
                         "required": ["goal"],
                     },
@@ -43,6 +50,8 @@ class DelegateTask(BuiltinTool):
                 "goal": text("For a single task: its goal."),
                 "context": text("For a single task: its context."),
                 "toolsets": {"type": "array", "items": {"type": "string"}},
+                "output_schema": {"type": "object", "description": "For a single task: its output_schema."},
+                "role": choice("For a single task: its role.", "leaf", "orchestrator"),
                 "subagent_id": text("For steer and stop: the child."),
                 "message": text("For steer: the text."),
             }
