@@ -14,10 +14,18 @@ from typing import Any
 import trio
 
 from hermes.agent.path_rules import may_read
-from hermes.agent.ports import ParallelClass, ProcessRequest, ToolContext, ToolFlags, ToolOutput, ToolSpec
+from hermes.agent.ports import (
+    ParallelClass,
+    ProcessOutcome,
+    ProcessRequest,
+    ToolContext,
+    ToolFlags,
+    ToolOutput,
+    ToolSpec,
+)
 from hermes.agent.redaction import SENTINEL, key_lines, redact_file
-from hermes.agent.tools.base import BuiltinTool, absolute, choice, failure, number, parameters, result, text
-from hermes.agent.tools.search_walk import MAX_LINE, VCS, Found, Walk, glob_matches, text_lines
+from hermes.agent.tools.base import BuiltinTool, absolute, choice, failure, is_text, number, parameters, result, text
+from hermes.agent.tools.search_walk import MAX_LINE, VCS, Found, Walk, glob_matches, may_take_for_ever, text_lines
 from hermes.errors import HermesError
 
 _TIMEOUT = 60.0
@@ -53,21 +61,31 @@ class SearchFiles(BuiltinTool):
 
     async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         root = absolute(ctx, str(arguments.get("path") or "."))
-        if not root.exists():
+        try:
+            there, usable = root.exists(), root.is_dir() or root.is_file()
+        except OSError as error:
+            raise failure(f"{root} cannot be searched: {error.strerror or error}") from None
+        if not there:
             raise failure(f"{root} does not exist")
-        if not (root.is_dir() or root.is_file()):
+        if not usable:
             raise failure(f"{root} is neither a directory nor a regular file")
         by_name = arguments.get("target") == "files"
         pattern = str(arguments["pattern"])
+        if "\0" in pattern or not is_text(pattern, errors="surrogateescape"):
+            raise failure("the pattern holds a NUL or half a character (a lone surrogate)")
         try:
             compiled = None if by_name else re.compile(pattern)
-        except re.error as error:
+        except (re.error, RecursionError, OverflowError) as error:
             compiled = None
             if self.services.ripgrep is None:
                 raise failure(f"the pattern is no valid regular expression: {error}") from None
         glob = pattern if by_name else arguments.get("file_glob")
         walk = Walk(
-            root, str(glob) if glob else None, compiled, context=int(arguments.get("context") or 0), most=_MAX_HITS
+            root,
+            str(glob) if glob else None,
+            compiled,
+            context=min(max(0, int(arguments.get("context") or 0)), 20),
+            most=_MAX_HITS,
         )
         refused = None
         if self.services.ripgrep is not None and not by_name:
@@ -76,6 +94,8 @@ class SearchFiles(BuiltinTool):
                 raise failure(f"the pattern was refused: {refused}")
         if self.services.ripgrep is None or by_name or refused is not None:
             # Looking around and back references are in Python's dialect only.
+            if not by_name and self.services.child is not None and may_take_for_ever(pattern):
+                await self._in_child(ctx, walk, pattern)
             while not walk.done:
                 await trio.to_thread.run_sync(walk.slice)
         await self._order(walk, arguments)
@@ -107,16 +127,50 @@ class SearchFiles(BuiltinTool):
             timeout=_TIMEOUT,
             max_output_bytes=_MAX_OUTPUT,
         )
+        outcome = await self._run(ctx, request)
+        if outcome.exit_code == 2 and not outcome.output.startswith(b"{"):
+            return outcome.output.decode("utf-8", "replace").strip()[:500]
+        await trio.to_thread.run_sync(read_ripgrep, outcome.output, walk)
+        return None
+
+    async def _in_child(self, ctx: ToolContext, walk: Walk, pattern: str) -> None:
+        """Python's own expressions: one of them may take for ever, and nothing else would run meanwhile."""
+        assert self.services.child is not None
+        arguments = {
+            "root": str(walk.root),
+            "glob": walk.glob,
+            "pattern": pattern,
+            "context": walk.context,
+            "most": walk.most,
+        }
+        message = {"function": "hermes.agent.tools.search_walk:walk_alone", "arguments": arguments}
+        request = ProcessRequest(
+            self.services.child,
+            cwd=ctx.memory.cwd,
+            env={"PATH": self.services.environment.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8"},
+            stdin=json.dumps(message).encode() + b"\n",
+            timeout=_TIMEOUT,
+            max_output_bytes=_MAX_OUTPUT,
+        )
+        outcome = await self._run(ctx, request)
+        for line in outcome.output.splitlines():
+            if line.startswith(b'{"result": '):
+                answer = json.loads(line)["result"]
+                walk.found += [Found(*one) for one in answer["found"]]
+                walk.files += answer["files"]
+                walk.counts.update(answer["counts"])
+                walk.done = True
+                return
+        raise failure(f"the search broke off: {outcome.output[-400:].decode('utf-8', 'replace').strip()}")
+
+    async def _run(self, ctx: ToolContext, request: ProcessRequest) -> ProcessOutcome:
         try:
             outcome = await ctx.run_process(request, lambda _chunk: None)
         except (OSError, HermesError) as error:
             raise failure(f"the search could not be started: {error}") from None
         if outcome.timed_out:
             raise failure(f"the search took longer than {_TIMEOUT:.0f} s; narrow the path or the pattern")
-        if outcome.exit_code == 2 and not outcome.output.startswith(b"{"):
-            return outcome.output.decode("utf-8", "replace").strip()[:500]
-        read_ripgrep(outcome.output, walk)
-        return None
+        return outcome
 
     async def _order(self, walk: Walk, arguments: Mapping[str, Any]) -> None:
         if arguments.get("order") != "modified":
@@ -145,7 +199,7 @@ class SearchFiles(BuiltinTool):
             walk.counts.pop(path, None)
 
     def _result(self, ctx: ToolContext, walk: Walk, arguments: Mapping[str, Any], *, by_name: bool) -> ToolOutput:
-        limit, offset = int(arguments.get("limit") or 50), int(arguments.get("offset") or 0)
+        limit, offset = max(1, int(arguments.get("limit") or 50)), max(0, int(arguments.get("offset") or 0))
         mode = "files_only" if by_name else arguments.get("output_mode") or "content"
         cwd = ctx.memory.cwd
         if mode == "files_only":

@@ -12,9 +12,10 @@ import contextlib
 import fnmatch
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from hermes.agent.tools.file_access import FileRefused, read_bytes
 from hermes.patterns import lazy_pattern
@@ -25,7 +26,10 @@ _LARGEST = 5 << 20
 _SLICE_FILES = 200
 _SLICE_BYTES = 8_000_000
 MAX_LINE = 500
+_MOST_BRACES = 64
+_BRACES = lazy_pattern(r"\{([^{}]*)\}")
 _CLASS = lazy_pattern(r"\[([!^]?)(\]?[^\]]*)\]")
+_HARMLESS = lazy_pattern(r"(?:[^\\*+?{}()|\[\]^$]|\\[^\w\s])*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,21 @@ class Walk:
         return len(raw)
 
 
+def may_take_for_ever(pattern: str) -> bool:
+    """Whether a search for this could keep a thread busy that nobody can stop: anything but a plain text may."""
+    return _HARMLESS.fullmatch(pattern) is None
+
+
+def walk_alone(arguments: Mapping[str, Any], progress: object) -> dict[str, Any]:
+    """A whole search, in a process that can be ended: the results of a ``Walk`` as JSON data."""
+    root, glob, pattern = Path(arguments["root"]), arguments["glob"], re.compile(arguments["pattern"])
+    walk = Walk(root, glob, pattern, context=arguments["context"], most=arguments["most"])
+    while not walk.done:
+        walk.slice()
+    found = [(one.path, one.line, one.content, one.hit) for one in walk.found]
+    return {"found": found, "files": walk.files, "counts": walk.counts}
+
+
 def text_lines(path: str) -> list[str]:
     """The lines of one file as they are searched; none if it cannot be read."""
     try:
@@ -112,10 +131,20 @@ def glob_matches(glob: str, path: Path, root: Path) -> bool:
 
 
 def _braces(glob: str) -> list[str]:
-    match = re.search(r"\{([^{}]*)\}", glob)
-    if match is None:
-        return [glob]
-    return [one for item in match[1].split(",") for one in _braces(glob[: match.start()] + item + glob[match.end() :])]
+    """The alternatives of a glob; bounded, what is beyond stands for itself."""
+    made = [glob]
+    for _ in range(_MOST_BRACES):
+        at = next((number for number, one in enumerate(made) if _BRACES.search(one)), None)
+        if at is None:
+            break
+        one = made[at]
+        match = _BRACES.search(one)
+        assert match is not None
+        items = match[1].split(",")
+        if len(made) + len(items) > _MOST_BRACES:
+            break
+        made[at : at + 1] = [one[: match.start()] + item + one[match.end() :] for item in items]
+    return made
 
 
 def _lines(raw: bytes) -> list[str]:

@@ -12,7 +12,9 @@ import trio
 
 from hermes.agent.ports import ToolFailure
 from hermes.agent.tools.search import SearchFiles, read_ripgrep
-from hermes.agent.tools.search_walk import Walk
+from hermes.agent.tools.search_walk import Walk, may_take_for_ever
+from hermes.nurseries.plugin_process import CHILD
+from tests.support.process_probe import zombie_children
 from tests.support.tool_context import FakeToolContext, make_services
 
 
@@ -246,3 +248,69 @@ async def test_a_pipe_is_refused_and_not_waited_for(ctx: FakeToolContext, tmp_pa
         await SearchFiles(make_services(tmp_path, ripgrep=shutil.which("rg"))).run(
             ctx, {"pattern": "x", "path": "pipe"}
         )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "risky"),
+    [
+        ("plain text", False),
+        ("a.b", False),
+        (r"f\(x\)\.y", False),
+        ("(a+)+$", True),
+        (".*.*=.*", True),
+        (r"\bone\b", True),
+        ("a|b", True),
+        ("(?=a)b", True),
+    ],
+)
+def test_only_a_plain_text_is_looked_for_in_the_server_itself(pattern: str, risky: bool) -> None:
+    assert may_take_for_ever(pattern) is risky
+
+
+@pytest.mark.parametrize("ripgrep", [None, shutil.which("rg")], ids=["walker", "ripgrep"])
+async def test_a_pattern_that_takes_for_ever_is_stopped_and_holds_nobody_up(
+    ripgrep: str | None, ctx: FakeToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "work/long.txt").write_text("a" * 60 + "b\n")
+    tool = SearchFiles(make_services(tmp_path, ripgrep=ripgrep, child=CHILD))
+    with trio.fail_after(60), trio.move_on_after(2) as limit:
+        await tool.run(ctx, {"pattern": "(?=a)(a+)+$"})
+    assert limit.cancelled_caught
+    assert zombie_children() == []
+
+
+async def test_a_search_in_a_process_finds_what_the_walk_finds(ctx: FakeToolContext, tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xff.txt")
+    (tmp_path / "work" / name).write_text("a one\n")
+    for arguments in ({}, {"context": 1}, {"output_mode": "count"}, {"file_glob": "*.py"}):
+        wanted = {"pattern": r"\bone\b", **arguments}
+        alone, here = [
+            json.loads((await SearchFiles(services).run(ctx, wanted)).content)
+            for services in (make_services(tmp_path, child=CHILD), make_services(tmp_path))
+        ]
+        assert alone == here and alone["total_count"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"path": "x" * 5000}, "cannot be searched"),
+        ({"path": "a\0b"}, "cannot contain a NUL"),
+        ({"path": ""}, None),
+        ({"limit": -3, "offset": -7, "context": -2}, None),
+        ({"limit": 10**12, "offset": 10**12, "context": 10**12}, None),
+        ({"file_glob": "[" * 300}, None),
+        ({"file_glob": "{" * 300}, None),
+        ({"file_glob": "{a,b}" * 300}, None),
+        ({"file_glob": "{" + "a," * 300 + "}"}, None),
+        ({"file_glob": "*a" * 300}, None),
+    ],
+)
+async def test_arguments_that_make_no_sense_are_told_or_do_no_harm(
+    arguments: dict[str, Any], told: str | None, ctx: FakeToolContext
+) -> None:
+    if told is None:
+        assert "total_count" in await search(ctx, pattern="one", **arguments)
+    else:
+        with pytest.raises(ToolFailure, match=told):
+            await search(ctx, pattern="one", **arguments)
