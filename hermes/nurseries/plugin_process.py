@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from hermes.nurseries.asyncio_island import PluginBroken
-from hermes.nurseries.mcp_bridge import CHUNK, Lines, LineTooLong
+from hermes.nurseries.mcp_bridge import CHUNK, Lines, LineTooLong, Pace
 from hermes.nurseries.piped_process import PipedProcess, open_piped
 from hermes.nurseries.process_spec import ProcessSpec, SpawnFailed
 from hermes.nurseries.processes import ProcessSupervisor
@@ -74,7 +74,7 @@ async def run_in_process(host: PluginHost, call: ProcessCall, on_progress: Calla
 
 
 async def _answer(child: PipedProcess, on_progress: Callable[[str], None]) -> Any:
-    lines = Lines()
+    lines, pace = Lines(), Pace()
     while chunk := await child.stdout.receive_some(CHUNK):
         for line in lines.feed(chunk):
             message = _message(line)
@@ -82,6 +82,8 @@ async def _answer(child: PipedProcess, on_progress: Callable[[str], None]) -> An
                 return message["result"]
             if "progress" in message:
                 on_progress(str(message["progress"]))
+            # A flood of lines must not keep everybody else waiting.
+            await pace.step()
     raise PluginBroken(await _end_of(child) or "gave no result")
 
 

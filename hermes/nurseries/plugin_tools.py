@@ -24,6 +24,9 @@ from hermes.patterns import lazy_pattern
 
 log = logging.getLogger(__name__)
 
+TIME_LIMIT = 600.0
+"""Seconds of a call of a plugin that names no limit and waits for no person: what hangs, ends by itself."""
+
 _NAME = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
 
 Run = Callable[[ToolContext, Mapping[str, Any]], Awaitable[Any]]
@@ -37,7 +40,7 @@ class PluginTool:
         self.flags = _flags_of(plugin, untrusted=untrusted)
         self._plugin = plugin
         self._run = run
-        self._timeout = _timeout_of(plugin)
+        self._timeout = _timeout_of(plugin, math.inf if self.flags.interactive else TIME_LIMIT)
 
     async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput | str:
         try:
@@ -125,10 +128,10 @@ def _flags_of(plugin: Any, *, untrusted: bool) -> ToolFlags:
     return flags
 
 
-def _timeout_of(plugin: Any) -> float:
+def _timeout_of(plugin: Any, default: float) -> float:
     timeout = getattr(plugin, "timeout", None)
     if timeout is None:
-        return math.inf
+        return default
     if not isinstance(timeout, int | float) or not timeout > 0:
         raise ValueError("`timeout` must be a number of seconds above 0")
     return float(timeout)

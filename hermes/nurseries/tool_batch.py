@@ -292,6 +292,10 @@ def tool_row(result: ToolResult, now: float) -> Row:
     content: Content = result.content
     if result.images:
         content = (*_text_part(result.content), *result.images)
+    metadata = result.details
+    if result.is_error and result.disposition is None:
+        # The content may be plain text: without this, a loaded session would show the call as one that went well.
+        metadata = {**(metadata or {}), "failed": True}
     return Row(
         role="tool",
         content=content,
@@ -299,7 +303,7 @@ def tool_row(result: ToolResult, now: float) -> Row:
         tool_call_id=result.call_id,
         tool_name=result.name,
         effect_disposition=result.disposition,
-        display_metadata=result.details,
+        display_metadata=metadata,
     )
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PROGRESS_EVERY = 0.1
 """Seconds between two previews of one call; what lies between is merged into the later one."""
+PREVIEW_CHARS = 2000
+"""The end of a longer preview is shown: tools of third parties may say anything."""
 
 
 class CallContext:
@@ -63,7 +65,7 @@ class CallContext:
         if now - self._last_progress < PROGRESS_EVERY:
             return
         self._last_progress = now
-        self._turn.emit(ToolProgress(self.turn_id, self.call_id, self._name, preview))
+        self._turn.emit(ToolProgress(self.turn_id, self.call_id, self._name, str(preview)[-PREVIEW_CHARS:]))
 
     async def ask(self, question: Question) -> ClientAnswer:
         if self.unattended:

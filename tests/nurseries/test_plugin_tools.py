@@ -14,8 +14,9 @@ import trio
 
 from hermes.agent.ports import Tool, ToolContext, ToolFailure, ToolFlags, ToolOutput, ToolSpec
 from hermes.messages import Prompt
+from hermes.nurseries.mcp_bridge import BURST, PER_SECOND
 from hermes.nurseries.plugin_process import PluginHost
-from hermes.nurseries.plugin_tools import adapt, adapt_plugins
+from hermes.nurseries.plugin_tools import TIME_LIMIT, adapt, adapt_plugins
 from hermes.nurseries.process_tree import owner_tag
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.outcomes import CancelReason, Cause
@@ -137,10 +138,54 @@ async def test_a_plugin_that_breaks_its_process_is_a_failed_call(
         await run(adapt(in_process(function), host), PlainContext(tmp_path))
 
 
-@pytest.mark.parametrize("function", ["flood"])
+@pytest.mark.parametrize("function", ["flood", "chatter"])
 async def test_a_plugin_has_a_time_limit_of_its_own(host: PluginHost, tmp_path: Path, function: str) -> None:
     with pytest.raises(ToolFailure, match=r"gave no answer within 0\.5 s"):
         await run(adapt(in_process(function, timeout=0.5), host), PlainContext(tmp_path))
+
+
+async def test_a_plugin_that_never_stops_talking_takes_no_more_than_its_share(host: PluginHost, tmp_path: Path) -> None:
+    ctx = PlainContext(tmp_path)
+    with pytest.raises(ToolFailure, match="gave no answer within 1 s"):
+        await run(adapt(in_process("chatter", timeout=1), host), ctx)
+    assert 0 < len(ctx.shown) <= BURST + PER_SECOND * 2
+
+
+async def test_an_answer_of_a_plugin_has_a_bound(host: PluginHost, tmp_path: Path) -> None:
+    with pytest.raises(ToolFailure, match="broke the conversation off"):
+        await run(adapt(in_process("endless_line"), host), PlainContext(tmp_path))
+
+
+@pytest.mark.parametrize("interactive", [False, True])
+async def test_a_plugin_that_names_no_limit_has_one_unless_it_asks_the_user(
+    interactive: bool, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def wait(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        await trio.sleep(TIME_LIMIT + 1)
+        return "at last"
+
+    host = PluginHost(ProcessSupervisor(owner_tag(str(tmp_path))), dict)
+    tool = adapt(Plugin(run=wait, flags=ToolFlags(interactive=interactive)), host)
+    if interactive:
+        assert await tool.run(PlainContext(tmp_path), {}) == "at last"  # type: ignore[arg-type]
+    else:
+        with pytest.raises(ToolFailure, match="gave no answer within 600 s"):
+            await tool.run(PlainContext(tmp_path), {})  # type: ignore[arg-type]
+
+
+async def test_a_plugin_for_asyncio_that_swallows_its_cancellation_ends_with_its_time(
+    host: PluginHost, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stubborn(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+    with pytest.raises(ToolFailure, match=r"gave no answer within 0\.1 s"):
+        await run(adapt(Plugin(asyncio_run=stubborn, timeout=0.1), host), PlainContext(tmp_path))
+    assert "it is cut off" in caplog.text
 
 
 async def test_a_cancel_ends_the_process_of_a_plugin_and_its_children(host: PluginHost, tmp_path: Path) -> None:

@@ -51,3 +51,12 @@ def variables(arguments: Mapping[str, Any], progress: Progress) -> list[str]:
 def flood(arguments: Mapping[str, Any], progress: Progress) -> str:
     while True:
         sys.stderr.write("x" * 10_000)
+
+
+def chatter(arguments: Mapping[str, Any], progress: Progress) -> str:
+    while True:
+        progress("still here")
+
+
+def endless_line(arguments: Mapping[str, Any], progress: Progress) -> str:
+    return "x" * (17 * 1024 * 1024)
