@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from hermes.agent.command_patterns import NEVER_PERMANENT, dangers
 from hermes.agent.command_targets import Scene
-from hermes.agent.command_views import views_of
+from hermes.agent.command_views import look_through, views_of
 from hermes.agent.command_work import sudo_options
 from hermes.agent.hard_blocks import hard_block
 from hermes.records import dataclass
@@ -88,7 +88,9 @@ def decide(command: str, policy: ApprovalPolicy, grants: frozenset[str] = frozen
     """What to do with a shell command. ``grants`` are the keys allowed for this session."""
     if len(command) > _MAX_COMMAND:
         return Block(f"the command is longer than {_MAX_COMMAND} characters", "hard")
-    views = views_of(command)
+    views, whole = look_through(command)
+    if not whole:
+        return Block("it holds more commands than are looked at before they run; run fewer at a time", "hard")
     if what := hard_block(command, views, policy.scene):
         return Block(f"{what} is never allowed, in any mode", "hard")
     if rule := matching_deny_rule(command, policy.deny):

@@ -28,7 +28,7 @@ from hermes.agent.responses import (
 )
 from hermes.agent.retries import CallFailed, Compress, ModelCaller, Reply, simplified
 from hermes.agent.streaming import OverlapGate, ReplayGate
-from hermes.agent.tokens import spec_tokens, text_tokens
+from hermes.agent.tokens import text_tokens
 from hermes.agent.turn_setup import TurnSetup
 from hermes.events import ReasoningAvailable, StatusUpdate, UsageUpdated
 from hermes.messages import Row, ToolCall
@@ -94,10 +94,10 @@ class Asker:
         self._caller = caller
         self._progress: TurnProgress = setup.progress
         self._specs: tuple[ToolSpec, ...] = setup.tools.specs()
-        self._spec_tokens = spec_tokens(self._specs)
         # A history given with the prompt stands for the stored one: of that, only this turn's rows are sent.
         self._own_rows_from = max(len(port.rows) - 1, 0) if setup.prompt.history is not None else 0
         self._memory = setup.row_memory
+        self._spec_tokens = self._memory.spec_tokens(self._specs)
         self.system = setup.system
         self.separate = False
 
@@ -226,6 +226,7 @@ class Asker:
             session_key=self._port.session_key,
             extra_body=setup.settings.extra_body,
             message_tokens=wire.tokens,
+            tool_tokens=self._spec_tokens if specs is self._specs else None,
             settled=wire.settled,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hermes.agent.approvals import Allow, ApprovalPolicy, Ask, Block, approval_mode, choice_of, decide, read_verdict
@@ -151,6 +153,22 @@ def test_reader_survives_text_that_no_shell_would_accept() -> None:
     ):
         read_pipelines(text)
         views_of(text)
+
+
+@pytest.mark.parametrize("count", [100, 500, 900, 5000, 15_000])
+@pytest.mark.parametrize("harmless", ["true;", "true\n", "ls|", "echo $(true)&&", "nohup ", "eval ", "find . -exec "])
+@pytest.mark.parametrize("yolo", [False, True])
+def test_a_command_is_seen_or_the_text_does_not_run_however_much_stands_before_it(
+    harmless: str, count: int, yolo: bool
+) -> None:
+    decision = decide(harmless * count + "rm -rf /", replace(POLICY, yolo=yolo))
+    assert isinstance(decision, Block), decision
+
+
+def test_a_command_with_very_many_words_or_parts_is_no_reason_to_refuse_it() -> None:
+    assert isinstance(decide("echo " + "a " * 15_000, POLICY), Allow)
+    assert isinstance(decide("echo a;" * 900, POLICY), Allow)
+    assert isinstance(decide("sudo env A=1 nohup nice -n 5 timeout 5 bash -c 'ls -l'", POLICY), Allow)
 
 
 def test_deeply_nested_text_is_bounded() -> None:

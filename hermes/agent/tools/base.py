@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -86,9 +87,24 @@ def blocked(message: str, **more: Any) -> ToolFailure:
     return ToolFailure(as_json({"error": message, "status": "blocked", **more}), status="blocked")
 
 
+def is_text(value: str, *, errors: str = "strict") -> bool:
+    """False if it cannot be written down as UTF-8; ``surrogateescape`` also takes names of files that are no text."""
+    try:
+        value.encode("utf-8", errors)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def absolute(ctx: ToolContext, path: str) -> Path:
     """A path as the model wrote it, made absolute in the session's directory; ``~`` is the user's home."""
     if "\0" in path:
         raise failure("a path cannot contain a NUL character")
-    plain = Path(path).expanduser() if path.startswith("~") else Path(path)
+    if not is_text(path, errors="surrogateescape"):
+        raise failure("the path holds half a character (a lone surrogate)")
+    plain = Path(path)
+    if path.startswith("~"):
+        # A user that does not exist has no home: then it is a name like any other.
+        with contextlib.suppress(RuntimeError):
+            plain = plain.expanduser()
     return plain if plain.is_absolute() else Path(ctx.memory.cwd) / plain

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hermes.agent.ports import ToolContext, ToolFlags, ToolOutput, ToolSpec
+from hermes.agent.redaction import redact
 from hermes.agent.tools.base import BuiltinTool, failure, flag, parameters, result, text
 from hermes.messages import Answered, Question, TimedOut, Withdrawn
 
@@ -48,7 +49,8 @@ class Clarify(BuiltinTool):
     async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         questions = _questions(arguments)
         timeout = float(ctx.settings.agent.clarify_timeout)
-        params = {"questions": [_shown(index, question) for index, question in enumerate(questions)]}
+        hide = redact if self.services.redact else str
+        params = {"questions": [_shown(index, question, hide) for index, question in enumerate(questions)]}
         answer = await ctx.ask(Question("clarify", params, (), timeout if timeout > 0 else None, ctx.call_id))
         given: Mapping[str, Any] = {}
         match answer:
@@ -85,7 +87,9 @@ def _questions(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         raise failure(f"at most {_MAX_QUESTIONS} questions at once")
     questions = []
     for item in items:
-        asked = str(item.get("question") or "").strip() if isinstance(item, Mapping) else str(item).strip()
+        if not isinstance(item, Mapping | str):
+            raise failure("a question is an object with question, and choices if there are some")
+        asked = str(item.get("question") or "").strip() if isinstance(item, Mapping) else item.strip()
         if not asked:
             raise failure("a question is empty")
         choices = item.get("choices") if isinstance(item, Mapping) else None
@@ -98,10 +102,11 @@ def _questions(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     return questions
 
 
-def _shown(index: int, question: Mapping[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {"qid": f"q{index}", "question": question["question"]}
+def _shown(index: int, question: Mapping[str, Any], hide: Callable[[str], str]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"qid": f"q{index}", "question": hide(question["question"])}
     if question["choices"]:
-        shown["choices"] = [question["choices"][0] + RECOMMENDED, *question["choices"][1:]]
+        best, *others = (hide(choice) for choice in question["choices"])
+        shown["choices"] = [best + RECOMMENDED, *others]
     if question["multi"]:
         shown["multi_select"] = True
     return shown

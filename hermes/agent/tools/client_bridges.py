@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from hermes.agent.ports import ToolContext, ToolFlags, ToolOutput, ToolSpec
+from hermes.agent.redaction import redact
 from hermes.agent.tools.base import BuiltinTool, choice, failure, flag, number, parameters, result, text
 from hermes.agent.tools.services import ToolServices
 from hermes.messages import Answered, Declined, Question, TimedOut
@@ -148,7 +149,7 @@ class ClientBridge(BuiltinTool):
             raise failure("the client did not answer a moment ago; try again later")
         first = bridge.method in _DOUBTED and not manners.answers
         timeout = min(_FIRST_TIMEOUT, bridge.timeout) if first else bridge.timeout
-        answer = await ctx.ask(Question(bridge.method, dict(arguments), (), timeout, ctx.call_id))
+        answer = await ctx.ask(Question(bridge.method, self._shown(arguments), (), timeout, ctx.call_id))
         match answer:
             case Answered(value=value):
                 manners.answers = True
@@ -161,6 +162,11 @@ class ClientBridge(BuiltinTool):
                 raise failure(message)
             case _:
                 raise failure("not available: no attached client offers this")
+
+    def _shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments without what looks like a secret; but what is to be typed, has to be typed as it is."""
+        hides = self.services.redact and self._bridge.method != "preview.act"
+        return {name: redact(value) if hides and isinstance(value, str) else value for name, value in arguments.items()}
 
     def _answered(self, value: Mapping[str, Any]) -> ToolOutput:
         given = value.get("value")

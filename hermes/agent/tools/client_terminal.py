@@ -93,7 +93,7 @@ def _exit_code(status: Mapping[str, Any] | None) -> int | None:
     if status is None:
         return None
     code, name = status.get("exitCode"), status.get("signal")
-    if isinstance(code, int):
+    if isinstance(code, int) and not isinstance(code, bool):
         return code
     if isinstance(name, str):
         number = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)

@@ -13,7 +13,7 @@ from hermes.agent.path_rules import may_write
 from hermes.agent.ports import ToolContext
 from hermes.agent.redaction import has_mask
 from hermes.agent.tools.approval_gate import approve_edit
-from hermes.agent.tools.base import absolute, blocked, failure
+from hermes.agent.tools.base import absolute, blocked, failure, is_text
 from hermes.agent.tools.editor_files import as_edited, editor_holds, write_in_editor
 from hermes.agent.tools.file_access import (
     Changed,
@@ -21,6 +21,7 @@ from hermes.agent.tools.file_access import (
     FileText,
     NotText,
     PlannedWrite,
+    check_cancelled,
     digest_of,
     encode_text,
     read_bytes,
@@ -97,7 +98,9 @@ def relative_name(path: Path, cwd: str) -> str:
 
 
 def guard_text(text: str) -> None:
-    """Refuse a text that carries the mask of a secret: it would destroy the value."""
+    """Refuse a text that carries the mask of a secret: it would destroy the value; and one that no file can hold."""
+    if not is_text(text):
+        raise failure("the text holds half a character (a lone surrogate), which no file can hold")
     if has_mask(text):
         raise failure("the text holds the mask of a redacted secret; writing it would destroy the value")
 
@@ -121,7 +124,7 @@ async def apply_edits(ctx: ToolContext, services: ToolServices, tool: str, edits
     made: list[str] = []
     if not await _written_by_editor(ctx, edits, writes):
         try:
-            made = await trio.to_thread.run_sync(write_all, writes)
+            made = await trio.to_thread.run_sync(_write, writes)
         except (Changed, FileRefused) as error:
             raise failure(str(error)) from None
         except OSError as error:
@@ -133,6 +136,17 @@ async def apply_edits(ctx: ToolContext, services: ToolServices, tool: str, edits
         else:
             note_written(ctx.memory, str(write.path), digest_of(write.data), len(edit.new_text.splitlines()))
     return made
+
+
+def _write(writes: list[PlannedWrite]) -> list[str]:
+    def same_places() -> None:
+        check_cancelled()
+        # Asking a person takes a while: a directory may be a link to elsewhere by now, where other rules hold.
+        for write in writes:
+            if resolve_target(write.path) != write.path:
+                raise Changed(write.path)
+
+    return write_all(writes, before_commit=same_places)
 
 
 async def _written_by_editor(ctx: ToolContext, edits: Sequence[FileEdit], writes: Sequence[PlannedWrite]) -> bool:

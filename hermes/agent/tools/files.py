@@ -70,7 +70,7 @@ class ReadFile(BuiltinTool):
     async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         path = str(arguments["path"])
         offset = max(1, int(arguments.get("offset") or 1))
-        limit = min(int(arguments.get("limit") or 2000), int(ctx.settings.tool_output.max_lines))
+        limit = max(1, min(int(arguments.get("limit") or 2000), int(ctx.settings.tool_output.max_lines)))
         policy = self.services.path_policy("", protect_instructions=False)
         found = await trio.to_thread.run_sync(_read, absolute(ctx, path), policy)
         if isinstance(found, NotText):

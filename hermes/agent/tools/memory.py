@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,10 @@ import trio
 from hermes.agent.injection_scan import scan
 from hermes.agent.ports import ToolContext, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.redaction import redacts
-from hermes.agent.tools.base import BuiltinTool, choice, failure, parameters, result, text
+from hermes.agent.tools.base import BuiltinTool, choice, failure, is_text, parameters, result, text
 from hermes.agent.tools.file_access import FileRefused, PlannedWrite, read_bytes, write_all
 
+_LOCKED_AT_MOST, _BETWEEN_TRIES = 10.0, 0.05
 SEPARATOR = "\n§\n"
 FILES = {"memory": "MEMORY.md", "user": "USER.md"}
 _OPERATION = {
@@ -58,18 +60,29 @@ class Memory(BuiltinTool):
         operations = arguments.get("operations")
         wanted: Sequence[Any] = operations if isinstance(operations, list) and operations else [arguments]
         path = self.services.agent_home / "memories" / FILES[target]
-        entries = await trio.to_thread.run_sync(_change, path, wanted, limit)
+        entries = await _changed(path, wanted, limit)
         used = len(SEPARATOR.join(entries))
         body = {"target": target, "entries": entries, "usage": f"{used} of {limit} characters"}
         return result(body, summary=f"{len(entries)} notes")
 
 
+async def _changed(path: Path, operations: Sequence[Any], limit: int) -> list[str]:
+    """The notes after the change. Another process that holds them is waited for here, where a stop is heard."""
+    give_up = trio.current_time() + _LOCKED_AT_MOST
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            return await trio.to_thread.run_sync(_change, path, operations, limit)
+        if trio.current_time() >= give_up:
+            raise failure("another process holds the notes; try again later")
+        await trio.sleep(_BETWEEN_TRIES)
+
+
 def _change(path: Path, operations: Sequence[Any], limit: int) -> list[str]:
-    """Apply all operations or none, under a lock that other processes honour."""
+    """Apply all operations or none, under a lock that other processes honour. Raises ``BlockingIOError``."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(path.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         entries = read_entries(path)
         for operation in operations:
             _apply(entries, operation)
@@ -115,6 +128,8 @@ def _clean(note: Any) -> str:
     text = str(note or "").replace("§", "").strip()
     if not text:
         raise failure("the note is empty")
+    if not is_text(text):
+        raise failure("the note holds half a character (a lone surrogate)")
     if found := scan(text):
         raise failure(f"the note was refused: it reads like an attempt to steer the model ({', '.join(found)})")
     if redacts(text):

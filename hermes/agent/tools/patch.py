@@ -22,7 +22,7 @@ from hermes.agent.tools.edits import (
     relative_name,
     verify,
 )
-from hermes.agent.tools.file_access import FileText, resolve_target
+from hermes.agent.tools.file_access import FileText, check_cancelled, resolve_target
 from hermes.agent.tools.patch_match import closest_region, find, line_of, reindent
 from hermes.agent.tools.patch_v4a import BadPatch, FileChange, apply, parse
 from hermes.records import dataclass
@@ -126,13 +126,13 @@ class Patch(BuiltinTool):
                 edits[path] = FileEdit(path, old, None)
                 continue
             before = old.text if earlier is None or earlier.new_text is None else earlier.new_text
-            applied = await trio.to_thread.run_sync(apply, before, change)
+            applied = await trio.to_thread.run_sync(apply, before, change, check_cancelled)
             notes += applied.notes
             if change.move_to is None:
                 edits[path] = FileEdit(path, old, applied.text)
                 continue
             target, there = await self._target(ctx, change.move_to)
-            if there is not None:
+            if there is not None or target in edits:
                 raise BadPatch(f"{change.move_to} exists already")
             edits[path] = FileEdit(path, old, None)
             edits[target] = _moved(target, old, applied.text)
@@ -210,16 +210,18 @@ def _replaced(present: FileText, shown: str, old: str, new: str, every: bool) ->
         region = closest_region(body, old)
         more = {"closest_line": region[0], "closest_text": region[1]} if region else {}
         raise failure(f"old_string is not in {shown}; read the file again and copy the text", success=False, **more)
-    lines = [line_of(body, hit.start) for hit in match.hits]
-    if len(match.hits) > 1 and not (every and match.exact):
+    count = len(match.hits)
+    if count > 1 and not (every and match.exact):
         why = "" if match.exact else f" (found with {match.strategy})"
         hint = "add context to make it unique" + (", or set replace_all" if match.exact else "")
-        raise failure(f"old_string is in {shown} {len(lines)} times{why}; {hint}", success=False, lines=lines[:50])
-    for hit in reversed(match.hits):
-        found = body[hit.start : hit.end]
-        put = new if match.exact else reindent(found, old, new)
-        if match.strategy == "escapes resolved":
-            put = put.replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t")
-        body = body[: hit.start] + put + body[hit.end :]
-    note = None if match.exact else f"old_string matched with {match.strategy} at line {lines[0]}"
-    return _Replaced(body, len(lines), note)
+        lines = [line_of(body, hit.start) for hit in match.hits[:50]]
+        raise failure(f"old_string is in {shown} {count} times{why}; {hint}", success=False, lines=lines)
+    if match.exact:
+        # In one go: a text may be there a million times.
+        return _Replaced(body.replace(old, new), count, None)
+    [hit] = match.hits
+    put = reindent(body[hit.start : hit.end], old, new)
+    if match.strategy == "escapes resolved":
+        put = put.replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t")
+    note = f"old_string matched with {match.strategy} at line {line_of(body, hit.start)}"
+    return _Replaced(body[: hit.start] + put + body[hit.end :], count, note)

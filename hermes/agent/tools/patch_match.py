@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from hermes.records import dataclass
 
+_COMPARED, _MOST_COMPARED = 200, 5000
 _LOOK_ALIKES = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
@@ -150,14 +151,16 @@ def _indent(text: str) -> str:
 
 def closest_region(text: str, wanted: str, *, context: int = 2) -> tuple[int, str] | None:
     """(first line, text) of the region that resembles the wanted text most; for an error message only."""
-    first = next((line.strip() for line in wanted.split("\n") if line.strip()), "")
+    first = next((line.strip()[:_COMPARED] for line in wanted.split("\n") if line.strip()), "")
     lines = text.split("\n")[:20_000]
     if not first or not lines:
         return None
-    close = difflib.get_close_matches(first, [line.strip() for line in lines], n=1, cutoff=0.4)
+    # Each different line once, and not the whole of a long one: comparing takes long.
+    have = list(dict.fromkeys(line.strip()[:_COMPARED] for line in lines))[:_MOST_COMPARED]
+    close = difflib.get_close_matches(first, have, n=1, cutoff=0.4)
     if not close:
         return None
-    index = next(number for number, line in enumerate(lines) if line.strip() == close[0])
+    index = next(number for number, line in enumerate(lines) if line.strip()[:_COMPARED] == close[0])
     start = max(0, index - context)
     end = min(len(lines), index + len(wanted.split("\n")) + context)
     return start + 1, "\n".join(line[:300] for line in lines[start : min(end, start + 30)])

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import field
 from typing import Literal
 
@@ -121,11 +122,15 @@ class Applied:
     notes: tuple[str, ...]
 
 
-def apply(text: str, change: FileChange) -> Applied:
-    """The new text of an updated file. Raises ``BadPatch`` if one hunk has no place or more than one."""
+def apply(text: str, change: FileChange, between: Callable[[], None] = lambda: None) -> Applied:
+    """The new text of an updated file. Raises ``BadPatch`` if one hunk has no place or more than one.
+
+    ``between`` is called before each hunk: looking for the place of one in a long file takes a while.
+    """
     notes: list[str] = []
     at = 0
     for number, hunk in enumerate(change.hunks, 1):
+        between()
         for anchor in hunk.anchors:
             at = _after_anchor(text, anchor, at, change.path, number)
         if not hunk.old:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import trio
+
 from hermes.agent.ports import BackgroundProcessInfo, ParallelClass, ToolContext, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.redaction import redact
 from hermes.agent.tools.base import BuiltinTool, choice, failure, number, parameters, result, text
@@ -14,6 +16,7 @@ from hermes.errors import HermesError, ProcessNotFound
 _ACTIONS = ("list", "poll", "log", "wait", "kill", "write", "submit", "close")
 _PREVIEW = 1000
 _MAX_LOG = 50_000
+_AT_ONCE = 8000
 
 
 class ProcessManage(BuiltinTool):
@@ -61,22 +64,26 @@ class ProcessManage(BuiltinTool):
             case "poll":
                 info = processes.get(process_id)
                 _told(ctx, info)
-                return result(self._state(info, self._clean(processes.read_new(process_id))))
+                return result(self._state(info, await self._cleaned(processes.read_new(process_id))))
             case "log":
-                return result(self._log(ctx, process_id, arguments))
+                return result(_log(process_id, await self._cleaned(processes.log(process_id)), arguments))
             case "wait":
                 most = float(ctx.settings.terminal.max_foreground_timeout)
-                within = min(float(arguments.get("timeout") or ctx.settings.terminal.timeout), most)
+                within = min(max(0.0, _number(arguments.get("timeout"), ctx.settings.terminal.timeout)), most)
                 info = await processes.wait(process_id, within)
                 _told(ctx, info)
                 status = "timeout" if info.status == "running" else "exited"
-                return result({**self._state(info, self._clean(processes.read_new(process_id))), "status": status})
+                return result(
+                    {**self._state(info, await self._cleaned(processes.read_new(process_id))), "status": status}
+                )
             case "kill":
                 was_running = processes.get(process_id).status == "running"
                 info = await processes.kill(process_id)
                 _told(ctx, info)
                 status = "killed" if was_running else "already_exited"
-                return result({**self._state(info, self._clean(processes.read_new(process_id))), "status": status})
+                return result(
+                    {**self._state(info, await self._cleaned(processes.read_new(process_id))), "status": status}
+                )
             case "close":
                 await processes.close_stdin(process_id)
             case _:
@@ -99,6 +106,12 @@ class ProcessManage(BuiltinTool):
     def _clean(self, output: str) -> str:
         shown = decode(output.encode("utf-8", "replace"))
         return redact(shown) if self.services.redact else shown
+
+    async def _cleaned(self, output: str) -> str:
+        """The same for what may be long: that takes a while."""
+        if len(output) <= _AT_ONCE:
+            return self._clean(output)
+        return await trio.to_thread.run_sync(self._clean, output)
 
     def _entry(self, ctx: ToolContext, info: BackgroundProcessInfo) -> dict[str, Any]:
         end = info.ended_at if info.ended_at is not None else ctx.now()
@@ -126,18 +139,24 @@ class ProcessManage(BuiltinTool):
             state["left_out"] = len(new) - _MAX_LOG
         return state
 
-    def _log(self, ctx: ToolContext, process_id: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        lines = self._clean(ctx.processes.log(process_id)).splitlines()
-        limit = int(arguments.get("limit") or 200)
-        offset = arguments.get("offset")
-        start = max(0, len(lines) - limit) if not offset else max(0, int(offset) - 1)
-        shown = lines[start : start + limit]
-        return {
-            "session_id": process_id,
-            "output": "\n".join(shown)[-_MAX_LOG:],
-            "first_line": start + 1,
-            "total_lines": len(lines),
-        }
+
+def _log(process_id: str, output: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    lines = output.splitlines()
+    limit = max(1, int(arguments.get("limit") or 200))
+    offset = arguments.get("offset")
+    start = max(0, len(lines) - limit) if not offset else max(0, int(offset) - 1)
+    shown = lines[start : start + limit]
+    return {
+        "session_id": process_id,
+        "output": "\n".join(shown)[-_MAX_LOG:],
+        "first_line": start + 1,
+        "total_lines": len(lines),
+    }
+
+
+def _number(value: Any, default: float) -> float:
+    # Not `or`: not waiting at all can be meant.
+    return float(default if value is None else min(value, 10**9))
 
 
 def _told(ctx: ToolContext, info: BackgroundProcessInfo) -> None:

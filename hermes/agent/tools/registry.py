@@ -6,6 +6,7 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hermes.agent.ports import Tool, ToolSpec
@@ -71,7 +72,7 @@ TOOLSETS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("coding", ("shell", "files", "planning", "clarify", "delegation", "memory", "skills", "client")),
     ("hermes-cli", ("coding",)),
     ("hermes-acp", ("shell", "files", "planning", "delegation", "memory", "skills")),
-    ("hermes-api-server", ("shell", "files", "planning", "delegation", "memory", "skills")),
+    ("hermes-api-server", ("shell", "files", "planning", "clarify", "delegation", "memory", "skills")),
     ("terminal", ("shell",)),
     ("file", ("files",)),
     ("todo", ("planning",)),
@@ -94,7 +95,7 @@ class Tools:
             # A later tool of the same name (an MCP server's, a plugin's) loses.
             found.setdefault(tool.spec.name, tool)
         if pinned is not None:
-            known = [canonical(name, found) for name in pinned]
+            known = [name if name in found else canonical(name, found) for name in pinned]
             order = [name for name in dict.fromkeys(known) if name is not None]
             order += [name for name in found if name in passing and name not in order]
             found = {name: found[name] for name in order}
@@ -118,7 +119,7 @@ class Tools:
 
 def canonical(name: str, known: Iterable[str]) -> str | None:
     """The known name that this one stands for, or None. Never a guess by resemblance between different words."""
-    names = tuple(known)
+    names = known if isinstance(known, Collection) else tuple(known)
     if name in names:
         return name
     aliases = dict(ALIASES)
@@ -140,6 +141,11 @@ def _plain(name: str) -> str:
 
 def expand_toolsets(names: Iterable[str]) -> frozenset[str]:
     """The leaf toolsets of these names; unknown names stay (a plugin's or an MCP server's)."""
+    return _expanded(tuple(names))
+
+
+@lru_cache(maxsize=64)
+def _expanded(names: tuple[str, ...]) -> frozenset[str]:
     table = dict(TOOLSETS)
     leaves: set[str] = set()
     waiting, seen = list(names), set[str]()

@@ -77,6 +77,8 @@ class ToolServices:
     """The one that is configured (``SUDO_PASSWORD``)."""
     variables: StoredVariables | None = None
     connections: Connections | None = None
+    child: tuple[str, ...] | None = None
+    """The command that runs a Python function in a process of its own; what may take for ever, is done there."""
 
     def scene(self, cwd: str) -> Scene:
         return Scene(cwd, str(self.user_home), str(self.agent_home), self.own_pids)

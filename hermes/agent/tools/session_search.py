@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from hermes.agent.ports import ParallelClass, ToolContext, ToolFlags, ToolOutput, ToolSpec
+from hermes.agent.ports import ParallelClass, StoredSession, ToolContext, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.redaction import redact
 from hermes.agent.tools.base import BuiltinTool, choice, failure, number, parameters, result, text
 from hermes.errors import HermesError
@@ -50,7 +50,7 @@ class SessionSearch(BuiltinTool):
             raise failure(error.message) from None
 
     async def _discover(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
-        limit = min(int(arguments.get("limit") or 3), 10)
+        limit = min(max(1, int(arguments.get("limit") or 3)), 10)
         found = await ctx.store.search(str(arguments["query"]), limit=200)
         hidden = await self._excluded(ctx, arguments)
         role, after, before = (
@@ -94,7 +94,7 @@ class SessionSearch(BuiltinTool):
     async def _read(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         key = str(arguments["session_id"])
         session = await ctx.store.get_session(key)
-        if session is None or session.hidden:
+        if session is None or (session.hidden and not await self._is_own_child(ctx, session)):
             raise failure(f"no session {key!r}")
         rows = [row for row in await ctx.store.load_transcript(key) if row.display_kind != "hidden"]
         around = arguments.get("around_message_id")
@@ -103,7 +103,7 @@ class SessionSearch(BuiltinTool):
             index = next((at for at, row in enumerate(rows) if row.row_id == around), None)
             if index is None:
                 raise failure(f"no message {around} in this session")
-            window = int(arguments.get("window") or 5)
+            window = min(max(1, int(arguments.get("window") or 5)), 30)
             start = max(0, index - window)
             shown = rows[start : index + window + 1]
         messages = [_message(row) for row in shown[:_MAX_ROWS]]
@@ -113,8 +113,19 @@ class SessionSearch(BuiltinTool):
             body["hint"] = f"go on with around_message_id {shown[_MAX_ROWS].row_id}"
         return result(body, summary=f"{len(messages)} messages")
 
+    async def _is_own_child(self, ctx: ToolContext, session: StoredSession) -> bool:
+        """Whether a hidden session works for the current one: whoever has children may read what they do."""
+        above: StoredSession | None = session
+        for _ in range(20):
+            if above is None or above.parent_key is None or not above.hidden:
+                return False
+            if above.parent_key == ctx.session_key:
+                return True
+            above = await ctx.store.get_session(above.parent_key)
+        return False
+
     async def _recent(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
-        limit = min(int(arguments.get("limit") or 3), 10)
+        limit = min(max(1, int(arguments.get("limit") or 3)), 10)
         hidden = await self._excluded(ctx, arguments)
         sessions = await ctx.store.list_sessions(limit=limit + len(hidden))
         shown = [
@@ -150,5 +161,5 @@ def _time(value: Any) -> float | None:
         pass
     try:
         return datetime.fromisoformat(str(value)).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         raise failure(f"{value!r} is neither an ISO date nor a Unix time") from None

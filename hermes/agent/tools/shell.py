@@ -30,7 +30,7 @@ from hermes.agent.ports import (
 from hermes.agent.redaction import redact
 from hermes.agent.redaction_stream import RedactedStream
 from hermes.agent.tools.approval_gate import Approval, approve_command
-from hermes.agent.tools.base import BuiltinTool, absolute, as_json, failure, flag, number, parameters, text
+from hermes.agent.tools.base import BuiltinTool, absolute, as_json, failure, flag, is_text, number, parameters, text
 from hermes.agent.tools.child_environment import apply_changes, changes, clean_environment
 from hermes.agent.tools.client_terminal import run_in_client
 from hermes.agent.tools.command_output import decode, exit_meaning, hint_for, truncate
@@ -47,6 +47,8 @@ _REMOVED = "shell_removed"
 _STARTED = "shell_started"
 _KEEP_BYTES = 2_000_000
 _MAX_STATE = 4_000_000
+_LONGEST_GRACE = 10.0
+"""A stop waits for the last process: no call may put it off for longer."""
 _PREVIEW, _LOOKED_AT = 2000, 12_000
 _PREVIEW_EVERY = 0.1
 """Seconds between two previews: making one costs more than taking a chunk of output."""
@@ -64,7 +66,7 @@ _PARAMETERS = {
     "workdir": text("Directory for this command only."),
     "pty": flag("Give it a terminal, for programs that insist on one."),
     "notify": flag("With background: start a turn when it ends."),
-    "kill_grace": {"type": "number", "description": "Seconds between the request to end and the kill."},
+    "kill_grace": {"type": "number", "description": "Seconds between the request to end and the kill (at most 10)."},
 }
 
 
@@ -88,14 +90,18 @@ class _Output:
             self.dropped += len(self.tail) - limit
             del self.tail[:-limit]
 
-    def text(self) -> str:
-        if not self.dropped:
-            return decode(bytes(self.head + self.tail))
+    def text(self, most: int = 0) -> str:
+        """All that was kept; or about ``most`` bytes of its beginning and as many of its end."""
+        head, tail, dropped = bytes(self.head), bytes(self.tail), self.dropped
+        if most and len(head) + len(tail) > 2 * most:
+            whole = head + tail
+            head, tail, dropped = whole[:most], whole[-most:], dropped + len(whole) - 2 * most
+        if not dropped:
+            return decode(head + tail)
         # Whole lines, so that a secret at the cut is either there as a whole, and masked, or not at all.
-        head, tail = bytes(self.head), bytes(self.tail)
         before = head.rfind(b"\n", -_LOOKED_AT) + 1 or len(head)
         behind = tail.find(b"\n", 0, _LOOKED_AT) + 1
-        dropped = self.dropped + len(head) - before + behind
+        dropped += len(head) - before + behind
         return f"{decode(head[:before])}\n[... {dropped} bytes were not kept ...]\n{decode(tail[behind:])}"
 
     def both(self, redacts: bool) -> tuple[str, str]:
@@ -127,9 +133,11 @@ class Terminal(BuiltinTool):
             raise failure("the command is empty")
         if "\0" in command:
             raise failure("a command cannot contain a NUL character")
+        if not is_text(command, errors="surrogateescape"):
+            raise failure("the command holds half a character (a lone surrogate)")
         directory, moved = self._directory(ctx, arguments.get("workdir"))
         approval = await approve_command(ctx, self.services, command, directory)
-        asked = float(arguments.get("timeout") or ctx.settings.terminal.timeout)
+        asked = _seconds(arguments.get("timeout"), ctx.settings.terminal.timeout)
         too_long = asked > ctx.settings.terminal.max_foreground_timeout
         if arguments.get("background") or too_long:
             return await self._start(ctx, arguments, command, directory, notify=too_long, note=moved)
@@ -150,7 +158,9 @@ class Terminal(BuiltinTool):
         if output is None:
             body = {"output": "", "exit_code": -1, "error": "The call was cancelled before the command started."}
             return ToolOutput(as_json(body), is_error=True, status="error")
-        shown = truncate(redact(output.text()), int(ctx.settings.tool_output.max_bytes)).text
+        # The stop waits for this: only what will be shown is looked through.
+        limit = int(ctx.settings.tool_output.max_bytes)
+        shown = truncate(redact(output.text(limit)), limit).text
         error = "[The command was interrupted; its processes were ended.]"
         body = {"output": shown, "exit_code": 130, "error": error, "exit_code_meaning": "interrupted"}
         return ToolOutput(as_json(body), is_error=True, status="error", details=_details(output.command, None, 130))
@@ -193,7 +203,7 @@ class Terminal(BuiltinTool):
             cwd=directory,
             env=self._environment(ctx),
             timeout=timeout,
-            kill_grace=float(grace) if grace is not None else None,
+            kill_grace=min(max(0.0, float(grace)), _LONGEST_GRACE) if grace is not None else None,
             stdin=f"{ctx.memory.sudo_password}\n".encode() if with_sudo else None,
             pty=bool(arguments.get("pty")) and not with_sudo,
             movable_as=redact(output.command),
@@ -264,7 +274,7 @@ class Terminal(BuiltinTool):
     def _directory(self, ctx: ToolContext, workdir: object) -> tuple[str, str | None]:
         """(where to run, a note if the directory is gone and the nearest parent stands in)."""
         wanted = absolute(ctx, workdir) if isinstance(workdir, str) and workdir else Path(ctx.memory.cwd)
-        if workdir and not wanted.is_dir():
+        if workdir and not os.path.isdir(wanted):
             raise failure(f"workdir {wanted} is not a directory")
         found = next((path for path in (wanted, *wanted.parents) if path.is_dir()), Path("/"))
         if found == wanted:
@@ -360,6 +370,11 @@ class Terminal(BuiltinTool):
         return ToolOutput(
             as_json(body), is_error=code != 0, summary=summary, details=details, status="ok" if code == 0 else "error"
         )
+
+
+def _seconds(asked: Any, default: float) -> float:
+    """The limit of a command; what is no time at all is the default."""
+    return float(min(asked, 10**9)) if asked and asked > 0 else float(default)
 
 
 def _details(command: str, cwd: str | None, code: int | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hermes.agent.ports import SessionMemory, ToolContext, ToolFlags, ToolOutput, ToolSpec
+from hermes.agent.redaction import redact
 from hermes.agent.tools.base import BuiltinTool, failure, parameters, result, text
 from hermes.agent.tools.services import ToolServices
 from hermes.errors import HermesError
@@ -41,7 +42,8 @@ class RequestSecret(BuiltinTool):
             raise failure(f"{name!r} is no name of a variable")
         if variables.reserved(name):
             raise failure(f"{name} belongs to the server itself; the user sets it in its configuration")
-        params: dict[str, Any] = {"env_var": name, "prompt": str(arguments["prompt"])[:2000]}
+        prompt = str(arguments["prompt"])[:2000]
+        params: dict[str, Any] = {"env_var": name, "prompt": redact(prompt) if self.services.redact else prompt}
         if name in variables.known():
             params["metadata"] = {"is_set": True}
         answer = await ctx.ask(Question("secret", params, (), TIMEOUT, ctx.call_id))

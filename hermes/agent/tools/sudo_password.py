@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import trio
+
 from hermes.agent.command_views import views_of
 from hermes.agent.ports import ProcessRequest, ToolContext
 from hermes.agent.redaction import redact
@@ -14,6 +16,8 @@ from hermes.messages import Answered, Question
 from hermes.patterns import lazy_pattern
 
 TIMEOUT = 120.0
+_LONG_COMMAND = 2000
+"""Characters: reading a longer command takes a while."""
 CHECK_TIMEOUT = 20.0
 """Longer than sudo waits after a wrong password."""
 _REFUSED = "sudo_refused"
@@ -34,7 +38,7 @@ async def ask_sudo_password(
     """True if the command uses sudo and a password is known now, perhaps because somebody just typed it.
 
     ``environment`` is what the command will run in: the sudo that is asked is the one that it will find."""
-    if not any(view.name == "sudo" for view in views_of(command)):
+    if not await _uses_sudo(command):
         return False
     ctx.memory.sudo_password = known_sudo_password(ctx, services)
     if ctx.memory.sudo_password is not None:
@@ -47,6 +51,16 @@ async def ask_sudo_password(
         return False
     ctx.memory.sudo_password = value
     return True
+
+
+async def _uses_sudo(command: str) -> bool:
+    if len(command) > _LONG_COMMAND:
+        return await trio.to_thread.run_sync(_names_sudo, command)
+    return _names_sudo(command)
+
+
+def _names_sudo(command: str) -> bool:
+    return any(view.name == "sudo" for view in views_of(command))
 
 
 async def check_sudo_password(ctx: ToolContext, environment: Mapping[str, str]) -> str | None:

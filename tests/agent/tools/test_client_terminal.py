@@ -96,6 +96,18 @@ async def test_a_command_runs_there_with_our_environment_and_leaves_its_director
     assert "dark blue" not in str(terminals.created)
 
 
+@pytest.mark.parametrize("answer", [{}, {"exitCode": True}, {"exitCode": "0"}, {"signal": "SIG_DFL"}, {"signal": 9}])
+async def test_an_end_that_the_client_cannot_tell_is_no_success(
+    answer: dict[str, Any], ctx: FakeToolContext, tmp_path: Path
+) -> None:
+    async def wait(params: Mapping[str, Any]) -> Mapping[str, Any]:
+        return answer
+
+    ctx.client_tools |= FakeTerminals().tools() | {"terminal/wait_for_exit": wait}
+    output = await Terminal(make_services(tmp_path)).run(ctx, {"command": "echo said"})
+    assert (body(output)["exit_code"], body(output)["output"].strip()) == (-1, "said")
+
+
 async def test_without_a_terminal_the_command_runs_here_once(ctx: FakeToolContext, tmp_path: Path) -> None:
     async def refuse(params: Mapping[str, Any]) -> None:
         return None

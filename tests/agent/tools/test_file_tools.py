@@ -16,7 +16,7 @@ from hermes.agent.redaction import SENTINEL
 from hermes.agent.tools.file_access import Changed, PlannedWrite, digest_of, write_all
 from hermes.agent.tools.files import ReadFile, WriteFile
 from hermes.agent.tools.read_memory import forget_repeats
-from hermes.messages import Answered
+from hermes.messages import Answered, ClientAnswer, Question
 from hermes.settings import Settings
 from tests.support.tool_context import FakeToolContext, make_services
 
@@ -184,6 +184,25 @@ async def test_instruction_file_is_written_only_after_a_yes(ctx: FakeToolContext
     await write(ctx, "AGENTS.md", "x")
     await write(ctx, "AGENTS.md", "y")
     assert len(ctx.asked) == 2
+
+
+async def test_a_directory_that_becomes_a_link_while_a_person_is_asked_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/AGENTS.md").write_text("be kind")
+    (tmp_path / ".ssh/AGENTS.md").write_text("be kind")
+
+    class Swapping(FakeToolContext):
+        async def ask(self, question: Question) -> ClientAnswer:
+            (tmp_path / "docs").rename(tmp_path / "gone")
+            (tmp_path / "docs").symlink_to(tmp_path / ".ssh")
+            return await super().ask(question)
+
+    ctx = Swapping(tmp_path, tmp_path)
+    ctx.answers.append(Answered({"choice": "once"}))
+    assert "changed on disk" in await refused(write(ctx, "docs/AGENTS.md", "x"))
+    assert [one.method for one in ctx.asked] == ["approval"]
+    assert [(one.name, one.read_text()) for one in (tmp_path / ".ssh").iterdir()] == [("AGENTS.md", "be kind")]
 
 
 async def test_write_that_is_cancelled_before_the_rename_leaves_the_target_alone(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from hermes.agent.ports import ToolFailure
 from hermes.agent.redaction import SENTINEL
@@ -188,6 +189,46 @@ async def test_v4a_targets_obey_the_rules_of_writes(ctx: FakeToolContext, tmp_pa
     text = f"*** Begin Patch\n*** Update File: ok.py\n-x\n+y\n*** Add File: {target}\n+x\n*** End Patch"
     assert "denied" in (await refused(patch(ctx, patch=text)))["error"]
     assert (tmp_path / "ok.py").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "*** Add File: c.py\n+three",
+        "*** Update File: b.py\n*** Move to: c.py\n-two\n+2",
+    ],
+    ids=["add", "move"],
+)
+async def test_two_changes_with_one_target_are_refused_and_nothing_is_lost(
+    second: str, ctx: FakeToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("one\n")
+    (tmp_path / "b.py").write_text("two\n")
+    move = "*** Update File: a.py\n*** Move to: c.py\n-one\n+1"
+    for order in ((move, second), (second, move)):
+        value = await refused(patch(ctx, patch="\n".join(("*** Begin Patch", *order, "*** End Patch"))))
+        assert "c.py exists already" in value["error"]
+        assert (tmp_path / "a.py").read_text() == "one\n" and (tmp_path / "b.py").read_text() == "two\n"
+        assert not (tmp_path / "c.py").exists()
+
+
+async def test_a_text_that_is_there_a_million_times_is_replaced_at_once(ctx: FakeToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ab" * 1_000_000)
+    with trio.fail_after(60):
+        value = await patch(ctx, path="a.txt", old_string="a", new_string="c", replace_all=True)
+        assert value["replacements"] == 1_000_000
+        value = await refused(patch(ctx, path="a.txt", old_string="b", new_string="d"))
+        assert "1000000 times" in value["error"] and len(value["lines"]) == 50
+    assert (tmp_path / "a.txt").read_text() == "cb" * 1_000_000
+
+
+async def test_a_patch_of_many_hunks_hears_that_it_is_cancelled(ctx: FakeToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"line {number:06}  \n" for number in range(200_000)))
+    hunks = "\n".join(f"@@\n-line {number:06}\n+row {number}" for number in range(5000))
+    with trio.fail_after(120), trio.move_on_after(0.5) as limit:
+        await patch(ctx, patch=f"*** Begin Patch\n*** Update File: a.txt\n{hunks}\n*** End Patch")
+    assert limit.cancelled_caught
+    assert (tmp_path / "a.txt").read_text().startswith("line 000000  \n")
 
 
 async def test_v4a_ambiguous_hunk_is_refused_until_an_anchor_tells_which(ctx: FakeToolContext, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from hermes.agent.tools.skills import SkillsList, SkillView
 from hermes.agent.tools.todo import TodoList
 from hermes.events import TodoUpdated
 from hermes.messages import Answered, Question, Row, TimedOut
+from hermes.nurseries.child_results import schema_problem
 from tests.support.tool_context import FakeToolContext, make_services
 
 
@@ -261,3 +263,30 @@ async def test_a_client_that_never_answers_one_kind_is_not_waited_for_again_at_o
     with pytest.raises(ToolFailure, match="in time"):
         await preview.run(ctx, {})
     assert [one.timeout for one in ctx.asked] == [10, 10, 45]
+
+
+async def test_notes_that_another_process_holds_are_not_waited_for_for_ever(
+    ctx: FakeToolContext, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    folder = tmp_path / ".hermes/memories"
+    folder.mkdir(parents=True)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ToolFailure, match="another process holds the notes"):
+            await call(ctx, Memory, {"target": "memory", "action": "add", "content": "tea, not coffee"})
+    assert (await call(ctx, Memory, {"target": "memory", "action": "add", "content": "tea"}))["entries"] == ["tea"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"properties": 5}, "the schema cannot be used"),
+        ({"required": 5}, "the schema cannot be used"),
+        ({"properties": {"a": {"enum": 5}}}, None),
+        ({"properties": {"a": {"type": "integer"}}}, None),
+        ({"properties": {"a": {"type": "string"}}, "required": ["b"]}, "missing required argument: b"),
+    ],
+)
+def test_a_schema_that_a_model_made_up_breaks_nothing(schema: dict[str, Any], problem: str | None) -> None:
+    told = schema_problem('{"a": 1}', schema)
+    assert told is None if problem is None else problem in str(told)

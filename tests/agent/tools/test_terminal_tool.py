@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from hermes.agent.ports import ToolFailure, ToolOutput
-from hermes.agent.tools.shell import Terminal
+from hermes.agent.tools.shell import Terminal, _Output
 from hermes.messages import Answered, ClientAnswer, NoClient
 from hermes.settings import Settings
 from tests.support.tool_context import FakeToolContext, make_services
@@ -299,3 +299,34 @@ async def test_nobody_is_asked_where_sudo_needs_no_password_or_nobody_is_there(
     ctx.unattended = True
     await run_sudo(ctx, tmp_path, "sudo echo done")
     assert ctx.asked == []
+
+
+@pytest.mark.parametrize(
+    ("given", "grace", "timeout"),
+    [
+        ({"kill_grace": 10**9}, 10.0, 180.0),
+        ({"kill_grace": -1}, 0.0, 180.0),
+        ({"kill_grace": 2}, 2.0, 180.0),
+        ({"timeout": -5}, None, 180.0),
+        ({"timeout": 0}, None, 180.0),
+        ({"timeout": 600}, None, 600.0),
+    ],
+)
+async def test_no_call_puts_its_end_off_for_longer_than_a_stop_may_take(
+    given: dict[str, Any], grace: float | None, timeout: float, tmp_path: Path
+) -> None:
+    ctx = FakeToolContext(tmp_path, tmp_path)
+    await Terminal(make_services(tmp_path)).run(ctx, {"command": "true", **given})
+    assert [(request.kill_grace, request.timeout) for request in ctx.requests] == [(grace, timeout)]
+
+
+def test_the_shown_part_of_a_long_output_is_whole_lines_of_both_ends() -> None:
+    output = _Output("x")
+    for number in range(100_000):
+        output.add(f"line {number}\n".encode())
+    text = output.text(1000)
+    assert len(text) < 2100 and text.startswith("line 0\n") and text.endswith("line 99999\n")
+    kept = [line for line in text.splitlines() if line and not line.startswith("[")]
+    assert all(line.startswith("line ") for line in kept)
+    dropped = int(text.partition("[... ")[2].partition(" ")[0])
+    assert dropped + sum(len(line) + 1 for line in kept) == sum(len(f"line {n}\n") for n in range(100_000))
