@@ -51,6 +51,10 @@ class BackgroundProcess:
         self._streams = Streams()
         self._scope = trio.CancelScope()
         self._timed_out = False
+        self._said = b""
+        self._on_said: Callable[[bytes], None] | None = None
+        self.killed = False
+        """True once the command has been ended from outside before it ended by itself."""
         self._exited = trio.Event()
         self._gone = trio.Event()
         self._writing = trio.Lock()
@@ -85,9 +89,15 @@ class BackgroundProcess:
         """True if somebody asked for its end."""
         return self._scope.cancel_called
 
-    def adopt(self, entry: Entry, streams: Streams) -> None:
-        """Take over a command that runs already; `supervise` must follow, and starts none then."""
+    def adopt(self, entry: Entry, streams: Streams, said: bytes, on_said: Callable[[bytes], None]) -> None:
+        """Take over a command that runs already; `supervise` must follow, and starts none then.
+
+        ``said`` is its output so far. ``on_said`` gets the beginning of it here, and the rest, which may be long, in
+        pieces from `supervise` before anything new is taken.
+        """
         self._entry, self._streams = entry, streams
+        on_said(said[:_TAKEN_AT_ONCE])
+        self._said, self._on_said = said[_TAKEN_AT_ONCE:], on_said
         entry.kind = ProcessKind.BACKGROUND
         if streams.stdin is not None and entry.spec.terminal is None:
             # Its input was given to it whole.
@@ -116,8 +126,11 @@ class BackgroundProcess:
                         await self.write(self.spec.first_input)
                 task_status.started(self)
                 with self._scope:
+                    await self._catch_up()
                     await self._attend(entry, pump)
             finally:
+                # Asked here, so that an end at the same moment as the stop is still the command's own.
+                self.killed = self.end is None and entry.process is not None and entry.process.returncode is None
                 try:
                     clearance = await self._supervisor.clear(entry, streams, pump)  # noqa: ASYNC102 (shielded and bounded inside)
                 finally:
@@ -160,6 +173,13 @@ class BackgroundProcess:
             else:
                 with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                     await self._streams.stdin.send_all(_END_OF_INPUT)
+
+    async def _catch_up(self) -> None:
+        """What an adopted command has said before: others get their turn between the pieces."""
+        while self._on_said is not None and self._said:
+            await trio.lowlevel.checkpoint()
+            piece, self._said = self._said[:_TAKEN_AT_ONCE], self._said[_TAKEN_AT_ONCE:]
+            self._on_said(piece)
 
     async def _attend(self, entry: Entry, pump: OutputPump) -> None:
         assert entry.process is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hermes.agent.commands import PROMPTS, Command, find_command, help_text, prompt_for, resolve_command
 from hermes.agent.history import last_prompt
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from hermes.nurseries.server_tree import ServerTree
     from hermes.nurseries.session import Session
 
-INSIGHT_SESSIONS: Final = 10_000
 Kind = Literal["exec", "alias", "plugin", "send", "skill", "prefill"]
 
 
@@ -339,11 +338,8 @@ async def _plugins(run: Run) -> CommandResult:
 
 async def _insights(run: Run) -> CommandResult:
     days = int(run.arg) if run.arg.isdecimal() and int(run.arg) > 0 else 30
-    since = run.session.services.clock() - days * 86_400
-    stored = await run.session.services.store.list_sessions(limit=INSIGHT_SESSIONS)
-    recent = [one for one in stored if one.last_activity_at >= since]
-    messages = sum(one.message_count for one in recent)
-    return printed(f"{days} days: {len(recent)} sessions, {messages} messages")
+    sessions, messages = await views.used_lately(run.session.services, days)
+    return printed(f"{days} days: {sessions} sessions, {messages} messages")
 
 
 async def _rollback(run: Run) -> CommandResult:

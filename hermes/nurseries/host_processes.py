@@ -18,6 +18,8 @@ from hermes.agent.approvals import Allow, ApprovalPolicy, decide
 from hermes.agent.command_targets import Scene
 from hermes.config import child_environment
 from hermes.errors import CommandBlocked, CommandFailed, EmptyText
+from hermes.nurseries.piped_process import PipedProcess, open_piped
+from hermes.nurseries.process_output import single_error
 from hermes.nurseries.process_spec import ProcessSpec
 from hermes.nurseries.session_processes import HeadAndTail
 
@@ -29,6 +31,10 @@ CLI_SECONDS: Final = 240
 CLI_MAX_SECONDS: Final = 600
 SHELL_SECONDS: Final = 30.0
 SHELL_BYTES: Final = 100_000
+SHELL_OUT_CHARS: Final = 4000
+SHELL_ERR_CHARS: Final = 2000
+LAST_BYTES_WITHIN: Final = 0.2
+"""Seconds that a pipe is read behind the end of its command: what the command left behind may hold it open."""
 
 # What would need a terminal, or would start another server.
 BLOCKED: Final[Mapping[tuple[str, ...], str]] = {
@@ -45,9 +51,12 @@ BLOCKED: Final[Mapping[tuple[str, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ended:
+    """``output`` is both streams in order; where they are kept apart, ``errors`` is what came on stderr."""
+
     code: int
     output: str
     timed_out: bool = False
+    errors: str = ""
 
 
 def blocked_hint(argv: Sequence[str]) -> str | None:
@@ -69,17 +78,19 @@ async def run_cli(services: Services, argv: Sequence[str], timeout: int | None) 
 
 
 async def run_shell(services: Services, command: str, cwd: str) -> Ended:
-    """Run a shell command that a person typed, unless it is dangerous. Raises ``EmptyText``, ``CommandBlocked``."""
+    """Run a shell command that a person typed, unless it is dangerous; the last of its output, and apart from it of
+    its errors. Raises ``EmptyText``, ``CommandBlocked``, ``CommandFailed``."""
     if not command.strip():
         raise EmptyText("command is required")
     settings = services.settings()
     scene = Scene(cwd, str(Path.home()), str(services.home), frozenset({os.getpid(), os.getpgrp()}))
     policy = ApprovalPolicy(deny=tuple(settings.approvals.deny), scene=scene)
-    decision = decide(command, policy)
+    # Beside the loop: reading a long script takes a while.
+    decision = await trio.to_thread.run_sync(decide, command, policy)
     if not isinstance(decision, Allow):
         raise CommandBlocked("this command is dangerous; run it in a terminal, or let the agent ask for approval")
-    environment = child_environment(settings)
-    return await _run(services, ("/bin/sh", "-c", command), environment, cwd, SHELL_SECONDS, SHELL_BYTES)
+    spec = ProcessSpec(("/bin/sh", "-c", command), child_environment(settings), cwd=cwd, name="/bin/sh")
+    return await _run_apart(services, spec, SHELL_SECONDS)
 
 
 async def run_own(services: Services, command: str, cwd: str) -> Ended:
@@ -101,3 +112,46 @@ async def _run(
     output, _ = kept.take()
     code = end.exit_code if end.exit_code is not None else 128 + (end.signal or 0)
     return Ended(code, output.decode("utf-8", "replace"), end.timed_out)
+
+
+class _Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self, chars: int) -> None:
+        self._chars = chars
+        self._kept = b""
+
+    def add(self, chunk: bytes) -> None:
+        # A character has four bytes at most.
+        self._kept = (self._kept + chunk)[-4 * self._chars :]
+
+    @property
+    def text(self) -> str:
+        return self._kept.decode("utf-8", "replace")[-self._chars :]
+
+
+async def _run_apart(services: Services, spec: ProcessSpec, seconds: float) -> Ended:
+    output, errors = _Tail(SHELL_OUT_CHARS), _Tail(SHELL_ERR_CHARS)
+    code: int | None = None
+    try:
+        with trio.move_on_after(seconds):
+            async with open_piped(services.supervisor, spec, on_stderr=errors.add) as child:
+                await child.stdin.aclose()
+                code = await _read_to_the_end(child, output)
+    except OSError as error:
+        raise CommandFailed(f"the command could not be started: {error.strerror or error}") from None
+    await trio.lowlevel.checkpoint_if_cancelled()
+    return Ended(-1 if code is None else code, output.text, code is None, errors.text)
+
+
+async def _read_to_the_end(child: PipedProcess, output: _Tail) -> int:
+    async def read() -> None:
+        while chunk := await child.stdout.receive_some(1 << 16):
+            output.add(chunk)
+
+    with single_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            code = await child.wait()
+            nursery.cancel_scope.deadline = trio.current_time() + LAST_BYTES_WITHIN
+    return code

@@ -59,9 +59,12 @@ async def open_piped(
     spec: ProcessSpec,
     on_stderr_line: Callable[[str], None] | None = None,
     *,
+    on_stderr: Callable[[bytes], None] | None = None,
     eof_grace: float = _EOF_GRACE,
 ) -> AsyncIterator[PipedProcess]:
     """Run the command while the context is open; afterwards nothing of it is left.
+
+    `on_stderr` takes what it writes there as it comes, instead of lines.
 
     At the end its input is closed. After a normal end of the context it has `eof_grace` seconds to leave by
     itself; after a cancel it is asked to stop at once. Raises `SpawnFailed`, `Overloaded`.
@@ -72,7 +75,7 @@ async def open_piped(
     try:
         streams = await supervisor.spawn(entry, separate_stderr=True)
         assert entry.process and streams.stdin and streams.stdout and streams.stderr
-        pump = OutputPump(streams.stderr, lines.take)
+        pump = OutputPump(streams.stderr, on_stderr or lines.take)
         try:
             with single_error():
                 async with trio.open_nursery() as nursery:

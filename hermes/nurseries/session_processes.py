@@ -168,6 +168,11 @@ class Kept:
         self.scratch: str | None = None
         """A file of the command that goes with it."""
 
+    @property
+    def was_killed(self) -> bool:
+        """By whoever asked for it by name, or with its node."""
+        return self.killed or self.process.killed
+
 
 class SessionProcesses:
     """All processes of one session. ``for_turn`` gives the view that a turn's tools use."""
@@ -249,7 +254,6 @@ class SessionProcesses:
         self._forget_old(now)
         process_id = self._ids("proc")
         shown = ShownOutput(self._owner.services.redact, lambda text: self._tell(ProcessOutput(process_id, text)))
-        shown.add_seen(seen)
         process = BackgroundProcess(
             self._supervisor,
             replace(entry.spec, stdin=Stdin.NULL, timeout=None),
@@ -258,10 +262,15 @@ class SessionProcesses:
             on_exit=lambda _process: self._exited(process_id),
         )
         name = f"process {process_id}"
-        self._owner.start_soon(self._owner.supervise_process, process, name, name=name)
-        process.adopt(entry, streams)
         kept = Kept(process, shown, request.movable_as or "", turn_id, True, now)
-        kept.read_to, kept.scratch = shown.total, request.scratch
+        kept.scratch = request.scratch
+
+        def keep(said: bytes) -> None:
+            shown.add_seen(said)
+            kept.read_to = shown.total
+
+        self._owner.start_soon(self._owner.supervise_process, process, name, name=name)
+        process.adopt(entry, streams, seen, keep)
         self._kept[process_id] = kept
         return process_id
 
@@ -398,7 +407,7 @@ class SessionProcesses:
 
     def _info(self, process_id: str, kept: Kept) -> BackgroundProcessInfo:
         process = kept.process
-        status: Literal["running", "exited", "killed", "lost"] = "killed" if kept.killed else "exited"
+        status: Literal["running", "exited", "killed", "lost"] = "killed" if kept.was_killed else "exited"
         if process.running:
             status = "running"
         return BackgroundProcessInfo(
@@ -424,7 +433,7 @@ class SessionProcesses:
         kept.output.end()
         info = self._info(process_id, kept)
         self._owner.emit(ProcessEnded(process_id, info.exit_code, kept.command))
-        if kept.notify and not kept.killed:
+        if kept.notify and not kept.was_killed:
             self._owner.process_finished(info, kept.output.tail(BUFFER_BYTES))
 
     def _tell(self, event: SessionEvent) -> None:

@@ -416,6 +416,10 @@ async def test_a_machine_that_stood_still_for_the_whole_time_of_the_stop_kills_a
     supervisor = ProcessSupervisor(owner_tag("stood still"), kill_grace=0)
     mark = MARKS.next()
     await supervisor.run(shell(f"trap '' TERM; sleep {mark}", timeout=0.2), Output())
-    with trio.fail_after(10):
+    with trio.fail_after(LONG):
+        for entry in supervisor._lost:
+            # Killed, and no time was left to see it: so it is reaped here.
+            assert entry.process is not None
+            assert await entry.process.wait() == -signal.SIGKILL
         while running_with(mark):
             await trio.sleep(0.01)

@@ -212,6 +212,24 @@ async def test_a_killed_process_is_not_announced_and_a_finished_one_is_not_calle
         assert owner.finished[0][0].process_id == done.process_id
 
 
+async def test_a_process_that_is_ended_with_its_task_is_called_killed_and_not_announced(tmp_path: Path) -> None:
+    async with session_processes(tmp_path) as (processes, owner, _):
+        stop = trio.CancelScope()
+
+        async def start(process: BackgroundProcess, _name: str) -> None:
+            async def live(task_status: trio.TaskStatus[Any]) -> None:
+                with stop:
+                    await process.supervise(task_status=task_status)
+
+            await owner._nursery.start(live)
+
+        owner.start_background_process = start  # type: ignore[method-assign,assignment]
+        info = await processes.start(shell("exec sleep 600"), command="work", notify=True, turn_id="t1")
+        stop.cancel()
+        ended = await processes.wait(info.process_id, 10)
+        assert (ended.status, ended.exit_code, owner.finished) == ("killed", 143, [])
+
+
 async def test_input_that_nobody_reads_is_an_error_for_people(tmp_path: Path) -> None:
     async with session_processes(tmp_path) as (processes, _, __):
         info = await processes.start(shell("cat; sleep 60"), command="cat", notify=False, turn_id="t1")
@@ -378,6 +396,44 @@ async def test_a_running_command_moves_to_the_background_and_is_told_of_when_it_
         ((told, output),) = owner.finished
         assert (told.process_id, output) == (moved.process_id, "begun\non\n")
         assert not scratch.exists()
+
+
+async def test_others_get_their_turn_while_the_long_output_of_a_moved_command_is_read(tmp_path: Path) -> None:
+    ticks = 0
+    looked_at: dict[int, int] = {}
+
+    def hide(text: str) -> str:
+        looked_at[ticks] = looked_at.get(ticks, 0) + len(text)
+        return redact(text)
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await trio.lowlevel.checkpoint()
+            ticks += 1
+
+    async with session_processes(tmp_path, hide) as (processes, owner, _), trio.open_nursery() as nursery:
+        total = 0
+
+        def seen(chunk: bytes) -> None:
+            nonlocal total
+            total += len(chunk)
+            if total >= 400_000:
+                nursery.start_soon(tick)
+                processes.move_to_background("t1")
+
+        script = (
+            "i=0; while [ $i -lt 10000 ]; do echo password=correct-horse-battery, line $i; i=$((i+1)); done; sleep 600"
+        )
+        request = shell(script, movable_as="work")
+        end = await processes.run_foreground(request, seen, turn_id="t1", node=owner.scope)
+        assert end.moved is not None
+        await until(lambda: "line 9999\n" in processes.log(end.moved.process_id))  # type: ignore[union-attr]
+        assert "horse" not in processes.log(end.moved.process_id)
+        assert processes.read_new(end.moved.process_id) == ""
+        assert max(looked_at.values()) < 64_000 < sum(looked_at.values())
+        await processes.kill(end.moved.process_id)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_command_that_was_moved_is_killed_like_any_other(tmp_path: Path) -> None:
