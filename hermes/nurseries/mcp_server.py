@@ -70,6 +70,8 @@ class McpServer:
         self.error = config.problem
         self.state: State = "failed" if config.problem else "configured" if config.enabled else "disabled"
         self._host = host
+        self.after: McpServer | None = None
+        """The server of the same name that a reload has put in this one's place: calls of older tools go there."""
         self._before = before
         self._life: Life | None = None
         self._stopped = False
@@ -134,6 +136,12 @@ class McpServer:
     # --- calls ---
 
     async def call(self, tool: str, arguments: Mapping[str, Any], on_progress: Callable[[str], None]) -> ToolOutput:
+        newest = self
+        while newest.after is not None:
+            newest = newest.after
+        return await newest._call(tool, arguments, on_progress)
+
+    async def _call(self, tool: str, arguments: Mapping[str, Any], on_progress: Callable[[str], None]) -> ToolOutput:
         try:
             async with self._room:
                 connection = await self._connection()
@@ -185,6 +193,7 @@ class McpServer:
             with node, life.scope:
                 if self._before is not None:
                     await self._before.wait_gone()
+                    self._before = None
                 await trio.sleep_until(self._next_try)
                 outcome = await contained(node.name, self._hold, life, log=False)
             from_above = False

@@ -99,9 +99,10 @@ class McpServers:
             if known is not None and known.config == config:
                 self._servers[config.name] = known
                 continue
+            server = self._servers[config.name] = McpServer(config, self._host, before=known)
             if known is not None:
+                known.after = server
                 known.stop()
-            self._servers[config.name] = McpServer(config, self._host, before=known)
         for server in old.values():
             server.stop()
         self._generation += 1
