@@ -3,7 +3,8 @@
 Owns the accept loop, so that Hypercorn's defects stay outside: each connection is accepted here, its request head is
 read with a deadline, and then it is served by Hypercorn's ``TCPServer`` or, on a mounted path, as a WebSocket. A
 client that does not read cannot hold the tree: writes have deadlines, and a cancellation closes every HTTP stream at
-once. Running out of descriptors does not end the loop. One connection's crash is that connection's.
+once. Running out of descriptors does not end the loop, and who comes meanwhile is told. One connection's crash is that
+connection's.
 
 Internals of Hypercorn are used (``TCPServer``, its events, ``Lifespan``, ``WorkerContext``, ``ConnectionState``);
 its version is pinned, and a contract test pins them.
@@ -11,9 +12,11 @@ its version is pinned, and a contract test pins them.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import trio
@@ -28,7 +31,9 @@ from hypercorn.utils import wrap_app
 from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from hermes.nurseries.containment import Crash, PoolFull, TaskPool, contained, foreign_nursery, open_task_pool
+from hermes.protocols.channels.listener_counts import ListenerCounts
 from hermes.protocols.channels.peek_stream import PeekStream, RequestHead, parse_head
+from hermes.protocols.channels.spare_descriptor import SpareDescriptor
 from hermes.protocols.channels.websocket import WebSocketRequest
 from hermes.records import dataclass
 
@@ -39,9 +44,12 @@ WebSocketHandler = Callable[[WebSocketRequest], Awaitable[None]]
 
 _ACCEPT_PAUSE: Final = 0.1
 _CLOSE_WITHIN = 1.0
+_TRY_AGAIN_AFTER: Final = (0.05, 0.1, 0.2, 0.4)
 _TOO_MANY_CONNECTIONS: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n"
 )
+_ANSWERED_BY_HYPERCORN: Final = b"\r\ncontent-length: 0\r\nconnection: close\r\n"
+_BAD_HANDSHAKE: Final = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +68,19 @@ class ListenerLimits:
 
 
 async def open_listeners(host: str, port: int, limits: ListenerLimits) -> list[trio.SocketListener]:
-    """Listening sockets for an address; port 0 picks a free one. Raises OSError when it cannot be had."""
-    listeners = await trio.open_tcp_listeners(port, host=host)
+    """Listening sockets for an address; port 0 picks a free one. Raises OSError when it cannot be had, even after the
+    moment that a server needs which is just ending."""
+    listeners = None
+    for pause in _TRY_AGAIN_AFTER:
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host)
+            break
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        await trio.sleep(pause)
+    if listeners is None:
+        listeners = await trio.open_tcp_listeners(port, host=host)
     option = getattr(socket, "TCP_USER_TIMEOUT", None)
     for listener in listeners:
         if option is not None:
@@ -80,7 +99,8 @@ class HttpListener:
     """Serves an ASGI application and WebSocket handlers on the same sockets.
 
     Parameters: ``websockets``, handlers by exact path. A handler gets the unanswered handshake; when it returns the
-    connection is closed. Other paths answer a handshake with what the application says to a GET.
+    connection is closed. Other paths answer a handshake with what the application says to a GET. ``always``, headers
+    of the answers that the application is not asked for: to what is no request, and to one connection too many.
     """
 
     def __init__(
@@ -89,7 +109,9 @@ class HttpListener:
         *,
         websockets: Mapping[str, WebSocketHandler] | None = None,
         limits: ListenerLimits | None = None,
+        always: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
+        self._always = b"".join(b"%s: %s\r\n" % header for header in always)
         self._limits = limits or ListenerLimits()
         self._websockets = dict(websockets or {})
         self._config = _hypercorn_config(self._limits)
@@ -98,11 +120,15 @@ class HttpListener:
         self._state: dict[str, Any] = {}
         self._http_streams: set[PeekStream] = set()
         self._connections: TaskPool | None = None
+        self._turned_away = self._cut_off = 0
 
     @property
     def connections(self) -> int:
         """How many connections are being served."""
         return 0 if self._connections is None else self._connections.count
+
+    def counts(self) -> ListenerCounts:
+        return ListenerCounts(self.connections, self._turned_away, self._cut_off)
 
     async def serve(
         self,
@@ -151,6 +177,13 @@ class HttpListener:
                 await _stop_application(lifespan)
 
     async def _accept(self, listener: trio.SocketListener, connections: TaskPool) -> None:
+        spare = SpareDescriptor()
+        try:
+            await self._accept_with(listener, connections, spare)
+        finally:
+            spare.close()
+
+    async def _accept_with(self, listener: trio.SocketListener, connections: TaskPool, spare: SpareDescriptor) -> None:
         while True:
             try:
                 raw = await listener.accept()
@@ -159,6 +192,7 @@ class HttpListener:
             except OSError as error:
                 # Mostly out of descriptors. Whatever it is: a deaf listener would be worse than a busy one.
                 logger.error("cannot accept a connection: %s; trying again", error)
+                self._turn_away_with(spare, listener)
                 await trio.sleep(_ACCEPT_PAUSE)
                 continue
             stream = PeekStream(raw, self._limits.write_deadline)
@@ -167,7 +201,21 @@ class HttpListener:
                 # An application that does not listen for a disconnect would go on sending into nothing.
                 stream.on_abort = task.cancel
             except PoolFull:
-                _turn_away(stream)
+                self._turned_away += 1
+                _turn_away(stream, self._always)
+
+    def _turn_away_with(self, spare: SpareDescriptor, listener: trio.SocketListener) -> None:
+        """Nobody who waits while there are no descriptors is left in the dark."""
+        while (waiting := spare.accept_nowait(listener.socket._sock)) is not None:  # type: ignore[attr-defined]
+            self._turned_away += 1
+            with waiting:
+                waiting.setblocking(False)
+                with contextlib.suppress(OSError):
+                    waiting.send(_TOO_MANY_CONNECTIONS + self._always + b"\r\n")
+                    waiting.shutdown(socket.SHUT_WR)
+                    # What it has asked is read away: closed over it, the answer would be lost.
+                    waiting.recv(MAX_RECV)
+            spare.hold()
 
     async def _serve_connection(self, stream: PeekStream) -> None:
         try:
@@ -183,18 +231,21 @@ class HttpListener:
             # The client has gone, which is how connections end.
             pass
         finally:
+            self._cut_off += stream.is_stalled
             stream.abort()
 
     async def _serve_http(self, stream: PeekStream) -> None:
         self._http_streams.add(stream)
         try:
-            await _ConnectionServer(
+            server = _ConnectionServer(
                 self._app,
                 self._config,
                 self._context,
                 ConnectionState(self._state.copy()),
                 stream,  # type: ignore[arg-type]
             )
+            server.always = self._always
+            await server
         finally:
             self._http_streams.discard(stream)
 
@@ -204,12 +255,20 @@ class HttpListener:
         stream.hold_behind_head()
         stream.keep_alive(idle=30, interval=10, probes=3)
         peer = str(stream.socket.getpeername()[0])
-        async with foreign_nursery("websocket protocol") as nursery:
-            proposal = None
-            with trio.move_on_after(self._limits.head_deadline):
-                proposal = await wrap_server_stream(nursery, stream, 1, self._limits.websocket_message_bytes, 64 * 1024)
+        proposal = None
+        try:
+            async with foreign_nursery("websocket protocol") as nursery:
+                with trio.move_on_after(self._limits.head_deadline):
+                    proposal = await wrap_server_stream(
+                        nursery, stream, 1, self._limits.websocket_message_bytes, 64 * 1024
+                    )
+                if proposal is not None:
+                    await self._websockets[head.path](WebSocketRequest(proposal, stream, peer, host=head.host))
+        except* UnicodeError:
             if proposal is not None:
-                await self._websockets[head.path](WebSocketRequest(proposal, stream, peer, host=head.host))
+                raise
+            # The library reads some headers as text without looking whether they are.
+            _say_nowait(stream, _BAD_HANDSHAKE)
 
     async def _close_streams_when_cancelled(self) -> None:
         """Hypercorn shields its writes, so a stalled reader would outlive our cancellation by a write deadline."""
@@ -228,19 +287,26 @@ class _ConnectionServer(TCPServer):
     whole of ``keep_alive_timeout``, descriptor, task and all; and for ever one whose request Quart has answered, or
     that speaks HTTP/2 and asks for nothing: anybody could hold all connections that way."""
 
+    always = b""
+    """Header lines of an answer that Hypercorn gives by itself."""
     _client_has_gone = False
+    _is_closed = False
     _head = b""
-    """The head of an answer whose body is complete and comes next: both go out in one write."""
+    """The head of an answer whose first bytes come next: both go out in one write."""
 
     async def protocol_send(self, event: Event) -> None:
         if isinstance(event, Updated) and event.idle:
             # In the task of the application that has answered, which Quart-Trio cancels at this very moment.
-            with trio.move_on_after(_CLOSE_WITHIN, shield=True):
+            with trio.move_on_after(_CLOSE_WITHIN, shield=True) as kept:
                 await super().protocol_send(event)
+            if kept.cancelled_caught:
+                # Nobody would count its idle time.
+                self.stream.abort()
             return
         if isinstance(event, RawData):
-            if not self._head and _announces_its_length(event.data):
-                self._head = event.data
+            if not self._head and _has_more_behind_it(event.data):
+                own = _ANSWERED_BY_HYPERCORN in event.data
+                self._head = event.data[:-2] + self.always + b"\r\n" if own else event.data
                 return
             event, self._head = RawData(self._head + event.data), b""
             if not event.data:
@@ -272,17 +338,27 @@ class _ConnectionServer(TCPServer):
     async def _close(self) -> None:
         # An application may be told of the end of its response by a cancellation (Quart-Trio is); this runs in the
         # task that is cancelled, and without it a connection that was to be closed would stay open.
-        with trio.move_on_after(_CLOSE_WITHIN, shield=True):
+        if self._is_closed:
+            return
+        with trio.move_on_after(_CLOSE_WITHIN, shield=True) as goodbye:
             await super()._close()
+        if goodbye.cancelled_caught:
+            # A loop that stood still for so long has used the time up before the first step of the goodbye.
+            self.stream.abort()
+        self._is_closed = True
 
     async def _idle_timeout(self) -> None:
         if not self._client_has_gone:
             await super()._idle_timeout()
 
 
-def _announces_its_length(data: bytes) -> bool:
-    """The head of an answer that is not sent piece by piece. Behind it comes the body, or its empty end."""
-    return data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n") and b"\r\ncontent-length: " in data.lower()
+def _has_more_behind_it(data: bytes) -> bool:
+    """The head of an answer behind which more comes at once: the body, or its empty end, of one that is not sent piece
+    by piece, and the first event of a stream of events."""
+    if not (data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n")):
+        return False
+    head = data.lower()
+    return b"\r\ncontent-length: " in head or b"\r\ncontent-type: text/event-stream" in head
 
 
 def _hypercorn_config(limits: ListenerLimits) -> Config:
@@ -314,14 +390,18 @@ async def _stop_application(lifespan: Lifespan) -> None:
         return
 
 
-def _turn_away(stream: PeekStream) -> None:
-    # One attempt that cannot wait: there is no task to wait in, and the socket buffer of a new connection is empty.
-    try:
-        stream.socket._sock.send(_TOO_MANY_CONNECTIONS)  # type: ignore[attr-defined]
-    except OSError as error:
-        logger.debug("a refused connection was gone already: %s", error)
+def _turn_away(stream: PeekStream, headers: bytes) -> None:
+    _say_nowait(stream, _TOO_MANY_CONNECTIONS + headers + b"\r\n")
     logger.warning("refused a connection: the limit is reached")
     stream.abort()
+
+
+def _say_nowait(stream: PeekStream, answer: bytes) -> None:
+    # One attempt that cannot wait: there is no task to wait in, and the socket buffer of a new connection is empty.
+    try:
+        stream.socket._sock.send(answer)  # type: ignore[attr-defined]
+    except OSError as error:
+        logger.debug("a refused connection was gone already: %s", error)
 
 
 def _close_all(listeners: list[trio.SocketListener]) -> None:

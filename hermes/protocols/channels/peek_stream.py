@@ -51,6 +51,8 @@ class PeekStream(trio.abc.HalfCloseableStream):
         self._is_aborted = False
         self._gate: trio.Event | None = None
         self.on_abort: Callable[[], object] | None = None
+        self.is_stalled = False
+        """Its peer has stopped reading, and was cut off for that."""
 
     @property
     def is_aborted(self) -> bool:
@@ -122,6 +124,7 @@ class PeekStream(trio.abc.HalfCloseableStream):
                 # Half a write cannot be continued: whatever came next would land inside it.
                 self.abort()
         if not whole:
+            self.is_stalled = True
             logger.warning("a client has read nothing for %g seconds; its connection is closed", self._write_deadline)
             raise trio.BrokenResourceError("the peer has stopped reading")
 

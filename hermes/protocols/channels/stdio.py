@@ -18,9 +18,9 @@ import trio
 from hermes.protocols.channels.descriptors import StdioDescriptors as StdioDescriptors
 from hermes.protocols.channels.descriptors import claim_stdio as claim_stdio
 from hermes.protocols.channels.message_channel import Frames, Outbox, OutboxFull, OutboxLimits
+from hermes.protocols.channels.pipe_streams import READ_SIZE, PipeReceiveStream, PipeSendStream
 from hermes.protocols.wire.ndjson import DEFAULT_MAX_LINE, Line, LineSplitter
 
-READ_SIZE = 64 * 1024
 BATCH_FRAMES = 256
 BATCH_BYTES = 256 * 1024
 
@@ -29,9 +29,15 @@ def open_stdio_streams(claimed: StdioDescriptors) -> tuple[trio.abc.ReceiveStrea
     """The two descriptors as Trio streams. Call inside ``trio.run``."""
     if os.name != "posix":
         return _ThreadReceiveStream(claimed.input), _ThreadSendStream(claimed.output)
-    reader = trio.lowlevel.FdStream(_own_description(claimed.input, os.O_RDONLY))
-    writer = trio.lowlevel.FdStream(_own_description(claimed.output, os.O_WRONLY))
-    return reader, writer
+    source = _own_description(claimed.input, os.O_RDONLY)
+    # A file is always ready, and so cannot be polled.
+    reader = PipeReceiveStream(source) if _can_be_polled(source) else trio.lowlevel.FdStream(source)
+    return reader, PipeSendStream(_own_description(claimed.output, os.O_WRONLY))
+
+
+def _can_be_polled(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
 
 def _own_description(fd: int, flags: int) -> int:

@@ -11,7 +11,7 @@ trio-websocket are used for that, for cutting a client off and for hearing littl
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -97,9 +97,9 @@ class WebSocketRequest:
         with trio.move_on_after(GOODBYE_WITHIN):
             await connection.aclose(code, reason)
 
-    async def reject(self, status: int, body: bytes = b"") -> None:
+    async def reject(self, status: int, body: bytes = b"", headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Answer the handshake with an HTTP status."""
-        await self._request.reject(status, body=body)
+        await self._request.reject(status, body=body, extra_headers=list(headers))
 
 
 class WebSocketChannel:

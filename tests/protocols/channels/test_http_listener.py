@@ -15,6 +15,7 @@ from hypercorn.typing import ConnectionState
 from quart import request
 from quart_trio import QuartTrio
 
+from hermes.protocols.channels import http_listener
 from hermes.protocols.channels.http_listener import HttpListener, ListenerLimits, listening_port, open_listeners
 from hermes.protocols.channels.peek_stream import PeekStream, RequestHead, parse_head
 from hermes.protocols.http.body_guard import BodyGuard, Refusal
@@ -266,3 +267,42 @@ async def test_a_connection_that_is_to_be_closed_is_closed_though_the_app_is_can
                     received += chunk
         assert received.endswith(b"0\r\n\r\n")
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+async def test_a_connection_whose_goodbye_has_no_time_left_is_closed_all_the_same(
+    connection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a moment in which the whole machine stood still."""
+    monkeypatch.setattr(http_listener, "_CLOSE_WITHIN", 0.0)
+    async with listening(small_app) as server:
+        client = await server.connect()
+        await client.send_all(f"GET / HTTP/1.1\r\nHost: x\r\nConnection: {connection}\r\n\r\n".encode())
+        received = b""
+        with trio.fail_after(5):
+            async with client:
+                async for chunk in client:
+                    received += chunk
+            while server.listener.connections:
+                await trio.sleep(0.01)
+        assert received.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_port_that_is_just_being_left_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    (former,) = await open_listeners("127.0.0.1", 0, ListenerLimits())
+    port = listening_port([former])
+    pauses: list[float] = []
+    sleep = trio.sleep
+
+    async def noting(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == len(http_listener._TRY_AGAIN_AFTER):
+            former.socket.close()
+        await sleep(0)
+
+    monkeypatch.setattr(http_listener.trio, "sleep", noting)
+    (ours,) = await open_listeners("127.0.0.1", port, ListenerLimits())
+    assert tuple(pauses) == http_listener._TRY_AGAIN_AFTER
+    with pytest.raises(OSError):
+        await open_listeners("127.0.0.1", port, ListenerLimits())
+    ours.socket.close()

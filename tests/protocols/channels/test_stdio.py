@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from hermes.protocols.channels.message_channel import OutboxLimits
+from hermes.protocols.channels.pipe_streams import PipeReceiveStream, PipeSendStream
 from hermes.protocols.channels.stdio import StdioChannel
 from hermes.protocols.wire.ndjson import LineTooLong
 
@@ -120,7 +121,7 @@ async def test_lines_are_whole_and_in_order_while_writing_is_slow() -> None:
 async def test_a_writer_cancelled_in_the_middle_of_a_line_writes_nothing_after_it() -> None:
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
-    channel = StdioChannel(trio.lowlevel.FdStream(input_read), trio.lowlevel.FdStream(output_write))
+    channel = StdioChannel(PipeReceiveStream(input_read), PipeSendStream(output_write))
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(channel.run_writer)
@@ -136,6 +137,32 @@ async def test_a_writer_cancelled_in_the_middle_of_a_line_writes_nothing_after_i
     assert set(written) == {ord("a")}
     os.close(output_read)
     os.close(input_write)
+
+
+async def test_what_is_more_than_a_pipe_holds_arrives_whole_and_an_end_wakes_who_waits() -> None:
+    read, write = os.pipe()
+    receiver, sender = PipeReceiveStream(read), PipeSendStream(write)
+    received = b""
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sender.send_all, bytes(range(256)) * 4096)
+            while len(received) < 256 * 4096:
+                received += await receiver.receive_some()
+        assert received == bytes(range(256)) * 4096
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(assert_closed, receiver)
+            await trio.testing.wait_all_tasks_blocked()
+            receiver.close()
+    with pytest.raises(OSError):
+        await sender.send_all(b"nobody reads")
+    await sender.aclose()
+    with pytest.raises(OSError):
+        await sender.send_all(b"closed")
+
+
+async def assert_closed(receiver: PipeReceiveStream) -> None:
+    with pytest.raises(trio.ClosedResourceError):
+        await receiver.receive_some()
 
 
 async def test_a_client_that_does_not_read_is_cut_off_at_the_bound() -> None:
