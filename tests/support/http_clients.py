@@ -43,10 +43,15 @@ class Finished:
 
 @asynccontextmanager
 async def served(
-    home: Path, script: Script, *, config: Mapping[str, object] | None = None, **environ: str
+    home: Path,
+    script: Script,
+    *,
+    config: Mapping[str, object] | None = None,
+    limit: float = LIMIT,
+    **environ: str,
 ) -> AsyncIterator[Served]:
-    """``hermes serve`` over this script. ``config`` is its config.yaml."""
-    with trio.fail_after(LIMIT):
+    """``hermes serve`` over this script. ``config`` is its config.yaml, ``limit`` the seconds the block may take."""
+    with trio.fail_after(limit):
         async with FakeProvider(script) as provider:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
             if config is not None:

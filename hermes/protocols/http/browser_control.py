@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import trio
 
-from hermes.errors import Unauthorized
+from hermes.errors import HermesError, Unauthorized
 from hermes.messages import Prompt
 from hermes.nurseries.artifacts import ARTIFACT_SECONDS, MAX_BYTES, Artifacts
 from hermes.nurseries.browser_broker import (
@@ -37,8 +37,9 @@ from hermes.nurseries.browser_capabilities import (
 from hermes.nurseries.browser_tools import browser_tools
 from hermes.nurseries.connection import ConnectionTree
 from hermes.protocols.channels.websocket import WebSocketChannel, WebSocketRequest
-from hermes.protocols.error_table import HTTP_CODES, HttpRefusal, http_error
-from hermes.protocols.http.call import Api, Call, Reply, json_reply
+from hermes.protocols.error_table import HttpRefusal, http_error
+from hermes.protocols.http.body_guard import SECURITY_HEADERS
+from hermes.protocols.http.call import JSON_TYPE, Api, Call, Reply, error_body, json_reply
 from hermes.protocols.wire.json_codec import NotJson, decode, encode
 
 WS_PATH: Final = "/v1/browser-control/ws"
@@ -52,6 +53,7 @@ MIME_TYPES: Final = (
 )
 MAX_FILENAME: Final = 160
 MAX_ERROR: Final = 512
+OFF: Final = "browser control is switched off"
 
 
 def enabled(api: Api) -> bool:
@@ -129,7 +131,7 @@ async def register(call: Call) -> Reply:
 
 def _require_enabled(api: Api) -> None:
     if not enabled(api):
-        raise HttpRefusal("browser_control_disabled", "browser control is switched off")
+        raise HttpRefusal("browser_control_disabled", OFF)
 
 
 async def _require_own_session(call: Call, session_id: str) -> None:
@@ -154,14 +156,21 @@ def _permitted(api: Api, wanted: Any) -> frozenset[str]:
 async def serve_controller(api: Api, request: WebSocketRequest) -> None:
     """A handshake on ``WS_PATH``. The ticket is the authentication, whatever page the browser shows."""
     if not enabled(api):
-        await request.reject(HTTP_CODES["browser_control_disabled"])
+        await _reject(request, HttpRefusal("browser_control_disabled", OFF))
         return
     ticket = _ticket_of(api, request)
     if ticket is None:
-        await request.reject(http_error(Unauthorized(), WS_PATH).status)
+        await _reject(request, Unauthorized())
         return
     channel = await request.accept(name="browser", subprotocol=PROTOCOL, ping_interval=PING_SECONDS)
     await ControllerConnection(api, channel, ticket).run()
+
+
+async def _reject(request: WebSocketRequest, why: HermesError) -> None:
+    """Before the upgrade, in the words of every other refusal."""
+    error = http_error(why, WS_PATH)
+    headers = ((b"content-type", JSON_TYPE.encode()), *SECURITY_HEADERS)
+    await request.reject(error.status, encode(error_body(error)), headers)
 
 
 def _ticket_of(api: Api, request: WebSocketRequest) -> Ticket | None:

@@ -22,6 +22,7 @@ from hermes.nurseries.runs import RunRegistry
 from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.services import Services
 from hermes.outcomes import CancelReason, Cause
+from hermes.protocols.channels.listener_counts import ListenerCounts
 from hermes.protocols.error_table import HttpError, HttpRefusal
 from hermes.protocols.http.conversations import ConversationOrder
 from hermes.protocols.wire.json_codec import NotJson, decode, encode
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 TRUE_WORDS = frozenset({"true", "1", "yes", "on"})
 FALSE_WORDS = frozenset({"false", "0", "no", "off", ""})
 MAX_LABEL = 256
+MAX_WHY: Final = 200
 MAX_DIGITS: Final = 18
 LARGEST: Final[int] = 10**18
 JSON_TYPE = "application/json"
@@ -63,8 +65,8 @@ class Api:
     """Makes a ticket for the gateway's WebSocket, where there is one."""
     routes: tuple[Route, ...] = ()
     principal: str = ""
-    connections: Callable[[], int] = field(default=lambda: 0)
-    """How many are being served; the listener knows."""
+    counts: Callable[[], ListenerCounts] = ListenerCounts
+    """What the listener has counted."""
     loop: LoopWatch = field(default_factory=LoopWatch)
     unstored: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
     """Responses that were not to be stored, by id, for the retry of a request with a key: in memory, the newest."""
@@ -156,8 +158,9 @@ class Call:
             return {}
         try:
             value = decode(self.body)
-        except NotJson:
-            raise HttpRefusal("invalid_json", "the body is not valid JSON") from None
+        except NotJson as error:
+            # Also what is JSON and cannot be held: a number that no double is, what is nested without end.
+            raise HttpRefusal("invalid_json", f"the body cannot be read as JSON: {error}"[:MAX_WHY]) from None
         if not isinstance(value, dict):
             raise HttpRefusal("invalid_request", "the body must be a JSON object")
         return value
@@ -195,6 +198,13 @@ class Route:
     streams: bool = False
     public: bool = False
     page: bool = False
+    once: bool = False
+    """Asking changes something: what is fetched is gone."""
+
+    @property
+    def head(self) -> bool:
+        """Whether the head alone can be asked for. A stream has none without its work."""
+        return self.method == "GET" and not (self.streams or self.once)
 
 
 def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
@@ -209,15 +219,22 @@ def error_body(error: HttpError) -> dict[str, Any]:
         "param": error.param,
         "code": error.code,
     }
-    if error.data:
-        envelope["data"] = dict(error.data)
+    data = dict(error.data or {})
+    if "hermes" in data:
+        # The truth about a turn stands under this name wherever it is told.
+        envelope["hermes"] = data.pop("hermes")
+    if data:
+        envelope["data"] = data
     return {"error": envelope}
 
 
 def error_reply(error: HttpError, redact: Callable[[str], str]) -> Reply:
     body = error_body(error)
-    body["error"]["message"] = redact(error.message)
+    body["error"]["message"] = message = redact(error.message)
     headers = {}
+    if "hermes" in body["error"]:
+        partial = "true" if body["error"]["hermes"].get("partial") else "false"
+        headers = {"X-Hermes-Completed": "false", "X-Hermes-Partial": partial, "X-Hermes-Error": header_text(message)}
     if error.code in ("rate_limit_exceeded", "gateway_draining", "provider_rate_limited", "artifact_rate_limited"):
         headers["Retry-After"] = "1"
     if error.type == "gateway_auth_error":

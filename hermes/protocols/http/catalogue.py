@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -69,13 +70,24 @@ async def health_detailed(call: Call) -> Reply:
     verdict = "ok" if all(check["status"] == "ok" for check in checks.values()) else "degraded"
     metrics = _metrics(api)
     now = api.services.clock()
+    adapter = {
+        "state": state,
+        "error_code": None,
+        "error_message": None,
+        "updated_at": rfc3339(now),
+        "writer_pid": getpid(),
+        "needs_attention": verdict != "ok",
+        "retrying_since": None,
+        "listener_base": f"http://{api.options.host}:{api.options.port}",
+        "metrics": metrics,
+    }
     body = {
         "status": verdict,
         "readiness": {"status": verdict, "checks": checks},
         "platform": PLATFORM,
         "version": api.options.version,
         "gateway_state": state,
-        "platforms": {"api_server": {"state": state, "error_code": None, "error_message": None, "metrics": metrics}},
+        "platforms": {"api_server": adapter},
         "api_server": metrics,
         "metrics_today": metrics["metrics_today"],
         "last_heartbeat": metrics["last_heartbeat"],
@@ -85,9 +97,42 @@ async def health_detailed(call: Call) -> Reply:
         "exit_reason": None,
         "updated_at": rfc3339(now),
         "pid": getpid(),
+        "load": _load(api),
         "tree": api.tree.snapshot(),
     }
     return json_reply(body)
+
+
+def _load(api: Api) -> dict[str, Any]:
+    """How much this process has to carry, and what it could not carry any more."""
+    gauges, counts = _gauges(api), api.counts()
+    return {
+        "loop": {"lag_seconds": round(api.loop.lag, 6), "busy_seconds": round(api.loop.busy_seconds, 3)},
+        "queues": {
+            "prompts": gauges["hermes_prompts_queued"],
+            "questions": gauges["hermes_open_questions"],
+            "followers": len(api.runs.live()),
+        },
+        "drops": {
+            "connections_refused": counts.turned_away,
+            "readers_cut_off": counts.cut_off,
+            "turns_refused": api.metrics.refused,
+        },
+        "connections": counts.connections,
+        "sessions": gauges["hermes_sessions"],
+        "processes": gauges["hermes_processes"],
+        "tasks": trio.lowlevel.current_statistics().tasks_living,
+        "threads": _entries("/proc/self/task"),
+        "descriptors": _entries("/proc/self/fd"),
+    }
+
+
+def _entries(folder: str) -> int | None:
+    """How many of its threads or descriptors the system lists; None where it does not say."""
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return None
 
 
 def rfc3339(seconds: float | None) -> str | None:
@@ -144,7 +189,8 @@ async def _checks(api: Api, state: str) -> dict[str, dict[str, Any]]:
 
 async def metrics(call: Call) -> Reply:
     await trio.lowlevel.checkpoint()
-    return Reply(200, call.api.metrics.exposition(_gauges(call.api)), content_type=CONTENT_TYPE)
+    longest = {"hermes_loop_longest_round_seconds": call.api.loop.take_longest()}
+    return Reply(200, call.api.metrics.exposition({**_gauges(call.api), **longest}), content_type=CONTENT_TYPE)
 
 
 def _gauges(api: Api) -> dict[str, float]:
@@ -157,8 +203,7 @@ def _gauges(api: Api) -> dict[str, float]:
         "hermes_prompts_queued": sum(len(session.slot.queued) for session in sessions),
         "hermes_open_questions": sum(len(session.requests) for session in sessions),
         "hermes_processes": len(api.services.supervisor.live()),
-        "hermes_connections": api.connections(),
-        "hermes_loop_longest_round_seconds": api.loop.take_longest(),
+        "hermes_connections": api.counts().connections,
         "hermes_loop_busy_seconds": api.loop.busy_seconds,
     }
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from hermes.agent.ports import DeltaKind, ModelRequest
-from hermes.errors import IdempotencyConflict
+from hermes.errors import IdempotencyConflict, StoredSessionNotFound
 from hermes.events import (
     ClientRequestOpened,
     ReasoningDelta,
@@ -21,6 +21,7 @@ from hermes.events import (
 )
 from hermes.messages import Prompt, Row
 from hermes.nurseries.run import Run, RunRequest
+from hermes.nurseries.runs import Admission
 from hermes.nurseries.turn_feed import TurnFeed
 from hermes.outcomes import Cancelled, Cause, Completed, Failed, TurnRecord, Usage
 from hermes.protocols.error_table import HttpRefusal
@@ -41,6 +42,7 @@ from hermes.protocols.http.turns import (
     start_run,
 )
 from hermes.protocols.wire.json_codec import encode
+from hermes.protocols.wire.sse import on_one_line
 from hermes.records import dataclass
 
 DONE = b"data: [DONE]\n\n"
@@ -48,6 +50,7 @@ LIMIT_CAUSES = (Cause.BUDGET, Cause.DEADLINE)
 RATE_CLASSES = frozenset({"rate_limit", "upstream_rate_limit", "billing"})
 AUTH_CLASSES = frozenset({"auth", "auth_permanent"})
 IDEMPOTENT_SECONDS = 300.0
+CLAIMS = 5
 FINGERPRINTED = (
     *("model", "provider", "model_options", "messages", "tools", "tool_choice", "stream", "input", "instructions"),
     *("previous_response_id", "conversation", "conversation_history", "store"),
@@ -90,8 +93,8 @@ async def create_chat_completion(call: Call) -> Reply:
         key = call.headers.get("idempotency-key", "").strip()
         if request.stream:
             owned = cancels_on_disconnect(call, default=True)
-            run = await start_run(call, admission, request.session_id, run_request, owned=owned, streams=True)
-            await remember_session_key(call.api, call.principal, request.session_key, request.session_id)
+            run = await _started(call, admission, request, run_request, owned=owned)
+            await remember_session_key(call.api, call.principal, request.session_key, run.session.key)
             return sse_reply(ChatStream(call.api, request, run, feed), answer_headers(request, run, request.model.runs))
         owned = cancels_on_disconnect(call, default=not key)
         if key:
@@ -100,10 +103,23 @@ async def create_chat_completion(call: Call) -> Reply:
                 return await _replay(call, request, replayed)
             run_request = replace(run_request, keyed=True)
         async with starting(call, "chat", key, run_request.run_id):
-            run = await start_run(call, admission, request.session_id, run_request, owned=owned)
-        await remember_session_key(call.api, call.principal, request.session_key, request.session_id)
+            run = await _started(call, admission, request, run_request, owned=owned)
+        await remember_session_key(call.api, call.principal, request.session_key, run.session.key)
     record = await run.wait_ended()
     return completion_reply(call.api, request, run, record)
+
+
+async def _started(
+    call: Call, admission: Admission, request: ChatRequest, run_request: RunRequest, *, owned: bool
+) -> Run:
+    try:
+        return await start_run(call, admission, request.session_id, run_request, owned=owned, streams=request.stream)
+    except StoredSessionNotFound:
+        if request.session_header is not None:
+            raise
+    # Whoever had the key before has begun a chat with the same words; his session is not ours.
+    own = derived_session_id(request.said, call.principal)
+    return await start_run(call, admission, own, run_request, owned=owned, streams=request.stream)
 
 
 async def _checked(call: Call) -> ChatRequest:
@@ -112,7 +128,8 @@ async def _checked(call: Call) -> ChatRequest:
     said = chat_conversation(body, call.api.services.clock())
     session_key = session_key_of(call)
     header = call.label("x-hermes-session-id", "invalid_session_id")
-    session_id = check_session_id(header) if header is not None else derived_session_id(said)
+    profile = () if call.api.options.profile == "default" else (call.api.options.profile,)
+    session_id = check_session_id(header) if header is not None else derived_session_id(said, *profile)
     session = None
     if header is not None:
         # The history is the stored one; of the body only the last message counts.
@@ -132,9 +149,9 @@ async def _checked(call: Call) -> ChatRequest:
     )
 
 
-def derived_session_id(said: Conversation) -> str:
+def derived_session_id(said: Conversation, *mixed: str) -> str:
     """The same opening is the same session, so one chat of a frontend is one stored session."""
-    seed = f"{said.system or ''}\n{said.first_user_text}"
+    seed = "\n".join((*mixed, said.system or "", said.first_user_text))
     return f"api-{hashlib.sha256(seed.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
@@ -162,6 +179,7 @@ def _prompt(call: Call, request: ChatRequest) -> Prompt:
         system_extra=request.said.system,
         model=request.model.model,
         provider=request.model.provider,
+        exact_model=request.model.exact,
         model_options=request.model.options,
         history=history,
         limits=limits_of(request.body),
@@ -215,19 +233,20 @@ async def claim_or_find(call: Call, route: str, key: str, body: Mapping[str, Any
     print_of = {name: body[name] for name in FINGERPRINTED if name in body}
     headers = [call.headers.get(name, "") for name in ("x-hermes-session-id", "x-hermes-session-key")]
     fingerprint = hashlib.sha256(encode([sorted(print_of.items()), headers])).hexdigest()
-    try:
-        there = await runs.claim(call.principal, slot, fingerprint, run_id)
-    except IdempotencyConflict:
-        there = None
-        await runs.release(call.principal, slot, run_id)
-        await runs.claim(call.principal, slot, fingerprint, run_id)
-    if there is None:
-        return None
-    status = await runs.status(there, call.principal)
-    if call.api.services.clock() - float(status["created_at"]) > IDEMPOTENT_SECONDS:
+    for _ in range(CLAIMS):
+        try:
+            there = await runs.claim(call.principal, slot, fingerprint, run_id)
+        except IdempotencyConflict:
+            # Another request under this key: the newer one takes the place over, which it may lose again.
+            await runs.release(call.principal, slot, run_id)
+            continue
+        if there is None:
+            return None
+        status = await runs.status(there, call.principal)
+        if call.api.services.clock() - float(status["created_at"]) <= IDEMPOTENT_SECONDS:
+            return there
         await runs.release(call.principal, slot)
-        return await claim_or_find(call, route, key, body, run_id)
-    return there
+    return None
 
 
 def starting(call: Call, route: str, key: str, run_id: str) -> AbstractAsyncContextManager[None]:
@@ -249,8 +268,12 @@ async def _replay(call: Call, request: ChatRequest, run_id: str) -> Reply:
     if not status.get("completed"):
         body["choices"][0]["finish_reason"] = "length" if status.get("partial") else "error"
         body["hermes"] = {name: status.get(name, False) for name in ("completed", "partial", "failed")}
+    return json_reply(body, headers=replay_headers(status, request.session_key))
+
+
+def replay_headers(status: Mapping[str, Any], session_key: str | None) -> dict[str, str]:
     headers = {"Idempotency-Replayed": "true", "X-Hermes-Session-Id": str(status["session_id"])}
-    return json_reply(body, headers=headers)
+    return headers if session_key is None else {**headers, "X-Hermes-Session-Key": session_key}
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
@@ -423,7 +446,7 @@ class ChatStream(TurnStream):
 
     def _raw(self, members: dict[str, Any]) -> bytes:
         # The head is the same for every chunk of a stream and is encoded once.
-        return b"data: " + self._head + b"," + encode(members)[1:] + b"\n\n"
+        return b"data: " + on_one_line(self._head + b"," + encode(members)[1:]) + b"\n\n"
 
 
 def stream_error(record: TurnRecord) -> dict[str, Any]:

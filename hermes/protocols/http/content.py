@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from hermes.messages import Content, ContentPart, ImagePart, Row, TextPart, ToolCall, has_images
 from hermes.protocols.error_table import HttpRefusal
@@ -92,9 +94,10 @@ def _image(value: dict[str, Any], param: str) -> ImagePart:
         mime = head[5:].split(";")[0].strip().lower()
         if not mime.startswith("image/"):
             raise HttpRefusal("unsupported_content_type", "only image data URLs are supported", param=param)
-        if comma and data and ";base64" in head.lower():
-            return ImagePart(mime, data=data)
-    raise HttpRefusal("invalid_image_url", "an image needs an http(s) URL or a base64 data URL", param=param)
+        if comma and data:
+            whole = data if ";base64" in head.lower() else base64.b64encode(unquote_to_bytes(data)).decode()
+            return ImagePart(mime, data=whole)
+    raise HttpRefusal("invalid_image_url", "an image needs an http(s) URL or a data URL", param=param)
 
 
 def is_empty(content: Content) -> bool:
@@ -231,5 +234,8 @@ def explicit_history(value: Any, now: float) -> tuple[Row, ...] | None:
         if bad:
             message = f"{param}[{index}] must be an object with role (user or assistant) and content"
             raise HttpRefusal("invalid_history", message, param=f"{param}[{index}]")
-        rows.append(Row(entry["role"], content_of(entry["content"], f"{param}[{index}].content"), now))
+        content = entry["content"]
+        if isinstance(content, int | float):
+            content = encode(content).decode()
+        rows.append(Row(entry["role"], content_of(content, f"{param}[{index}].content"), now))
     return tuple(rows)

@@ -9,7 +9,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from hermes.errors import Overloaded
 from hermes.outcomes import TurnRecord
+from hermes.protocols.error_table import row_of
 
 LATENCY_SAMPLES = 512
 TURN_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -54,11 +56,15 @@ class Metrics:
         self._day = ""
         self._today = {"requests": 0, "messages": 0, "tokens": 0}
         self.last_request_at: float | None = None
+        self._no_room = row_of(Overloaded("")).http
+        self.refused = 0
+        """Turns for which there was no room."""
 
     def request(self, route: str, status: int) -> None:
         self._turn_day()
         self._requests.labels(route, str(status)).inc()
         self._today["requests"] += 1
+        self.refused += status == self._no_room
         self.last_request_at = self._clock()
 
     def turn_started(self, kind: str) -> None:

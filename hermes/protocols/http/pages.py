@@ -38,7 +38,9 @@ DOCS_PAGE = b"""<!doctype html>
 </body>
 </html>
 """
-DOCS_SCRIPT = b'SwaggerUIBundle({ url: "/openapi.json", dom_id: "#api", deepLinking: true, tryItOutEnabled: true });\n'
+DOCS_SCRIPT = (
+    b'SwaggerUIBundle({ url: "/docs/openapi.json", dom_id: "#api", deepLinking: true, tryItOutEnabled: true });\n'
+)
 
 
 def page(body: bytes, name: str) -> Reply:

@@ -12,13 +12,14 @@ from hermes.nurseries.run import Run, RunRequest
 from hermes.nurseries.turn_feed import TurnFeed
 from hermes.outcomes import Cancelled, CancelReason, Cause, Failed, TurnRecord
 from hermes.protocols.error_table import HttpRefusal
-from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply, whole_number
+from hermes.protocols.http.call import Api, Call, Reply, boolish, header_text, json_reply, whole_number
 from hermes.protocols.http.chat_completions import (
     RATE_CLASSES,
     claim_or_find,
     failure_without_text,
     finish_reason,
     hermes_object,
+    replay_headers,
     said_nothing,
     starting,
     status_headers,
@@ -50,6 +51,7 @@ from hermes.protocols.http.turns import (
 from hermes.records import dataclass
 
 TRUNCATED_MESSAGES = 100
+DEFAULT_ITEMS, MAX_ITEMS = 20, 100
 MAX_UNSTORED = 200
 FEED_BYTES = 16 * 1024 * 1024
 
@@ -210,13 +212,15 @@ async def _create_response(call: Call, place: ConversationTurn, response_id: str
         if key:
             there = await claim_or_find(call, "responses", key, request.body, request.response_id)
             if there is not None:
-                return await _replay(call, there)
+                return await _replay(call, there, request.session_key)
             run_request = replace(run_request, keyed=True)
         owned = cancels_on_disconnect(call, default=not key)
         async with starting(call, "responses", key, run_request.run_id):
             run = await start_run(call, admission, request.session_id, run_request, owned=owned, streams=request.stream)
         await job.begin()
-        await remember_session_key(api, call.principal, request.session_key, request.session_id)
+        if request.previous is None:
+            # A chain has its own session, whatever name it is called by.
+            await remember_session_key(api, call.principal, request.session_key, request.session_id)
         if request.stream:
             return sse_reply(ResponseStream(job, run), _headers(request, request.model.runs))
     record = await run.wait_ended()
@@ -237,6 +241,7 @@ def _prompt(request: ResponseRequest) -> Prompt:
         system_extra=request.instructions,
         model=request.model.model,
         provider=request.model.provider,
+        exact_model=request.model.exact,
         model_options=request.model.options,
         history=request.history,
         limits=limits_of(request.body),
@@ -245,7 +250,7 @@ def _prompt(request: ResponseRequest) -> Prompt:
 
 
 def _headers(request: ResponseRequest, runs: str) -> dict[str, str]:
-    headers = {"X-Hermes-Session-Id": request.session_id, "X-Hermes-Model": runs}
+    headers = {"X-Hermes-Session-Id": request.session_id, "X-Hermes-Model": header_text(runs)}
     if request.session_key is not None:
         headers["X-Hermes-Session-Key"] = request.session_key
     return headers
@@ -314,7 +319,7 @@ def _conversation_name(body: Mapping[str, Any]) -> str | None:
     return value.strip()
 
 
-async def _replay(call: Call, response_id: str) -> Reply:
+async def _replay(call: Call, response_id: str, session_key: str | None) -> Reply:
     run = call.api.runs.find(response_id, call.principal)
     if run is not None:
         await run.stored.wait()
@@ -324,8 +329,7 @@ async def _replay(call: Call, response_id: str) -> Reply:
         response = (await load_response(call.api, call.principal, response_id)).response
     if response["status"] == "failed" and not any(item["type"] == "message" for item in response["output"]):
         raise HttpRefusal("agent_incomplete", str(response["error"]["message"]))
-    headers = {"Idempotency-Replayed": "true", "X-Hermes-Session-Id": str(status["session_id"])}
-    return json_reply(response, headers=headers)
+    return json_reply(response, headers=replay_headers(status, session_key))
 
 
 # --- what a turn's end is called here (DEV-20) -----------------------------------------------------------------------
@@ -447,14 +451,19 @@ def input_items(request: ResponseRequest) -> list[dict[str, Any]]:
 async def list_input_items(call: Call) -> Reply:
     stored = await load_response(call.api, call.principal, call.path["response_id"])
     items = list(stored.input_items)
-    if call.query.get("order", "desc") != "asc":
+    order, after = call.query.get("order", "desc"), call.query.get("after")
+    limit = whole_number(call.query.get("limit", str(DEFAULT_ITEMS)))
+    if limit is None or not 1 <= limit <= MAX_ITEMS:
+        raise HttpRefusal("invalid_pagination", f"limit must be a number from 1 to {MAX_ITEMS}", param="limit")
+    if order not in ("asc", "desc"):
+        raise HttpRefusal("invalid_pagination", "order must be asc or desc", param="order")
+    if order == "desc":
         items.reverse()
-    after = call.query.get("after")
     if after is not None:
         ids = [item["id"] for item in items]
-        items = items[ids.index(after) + 1 :] if after in ids else items
-    text = call.query.get("limit", "20")
-    limit = min(100, max(1, whole_number(text) or 20))
+        if after not in ids:
+            raise HttpRefusal("invalid_pagination", "after must be the id of an item of this response", param="after")
+        items = items[ids.index(after) + 1 :]
     page = items[:limit]
     return json_reply(
         {

@@ -212,6 +212,7 @@ BROWSER: tuple[Route, ...] = (
         "Take a file, once",
         "artifact_download",
         page=True,
+        once=True,
     ),
     Route("POST", "/api/auth/ws-ticket", catalogue.websocket_ticket, "A ticket for the gateway's WebSocket"),
 )

@@ -23,7 +23,7 @@ from hermes.events import (
 from hermes.messages import Answered, Question, TimedOut
 from hermes.nurseries.client_requests import ClientRequest
 from hermes.nurseries.run import Run, RunWire
-from hermes.outcomes import TurnRecord, Usage
+from hermes.outcomes import RunStatus, TurnRecord, Usage
 from hermes.protocols.wire.json_codec import encode
 
 PREVIEW_CHARS: Final = 5 * 100
@@ -164,6 +164,8 @@ def flags(record: TurnRecord) -> dict[str, Any]:
         members["reason"] = record.reason_text
     if record.error is not None:
         members["error"] = record.error
+    elif record.run_status is RunStatus.INTERRUPTED:
+        members["error"] = "the server ended while the run was active"
     if record.pending_steer:
         members["pending_steer"] = record.pending_steer
     return members
@@ -178,6 +180,8 @@ def runtime_of(run: Run, record: TurnRecord) -> dict[str, Any]:
     }
     if "requested" in run.facts:
         runtime["requested"] = run.facts["requested"]
+    if "model_lock" in run.facts:
+        runtime["model_lock"] = run.facts["model_lock"]
     return runtime
 
 

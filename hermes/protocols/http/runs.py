@@ -21,7 +21,7 @@ from hermes.protocols.http.call import LARGEST, Api, Call, Reply, boolish, json_
 from hermes.protocols.http.content import Conversation, explicit_history, input_conversation
 from hermes.protocols.http.response_records import load_response
 from hermes.protocols.http.run_wire import CHOICE_WORDS
-from hermes.protocols.http.streaming import KEEPALIVE, KEEPALIVE_SECONDS, sse_reply
+from hermes.protocols.http.streaming import KEEPALIVE, KEEPALIVE_SECONDS, RECONNECT_MS, sse_reply
 from hermes.protocols.http.turns import (
     cancels_on_disconnect,
     check_session_id,
@@ -34,12 +34,11 @@ from hermes.protocols.http.turns import (
     start_run,
 )
 from hermes.protocols.wire.json_codec import decode, encode
-from hermes.protocols.wire.sse import sse_comment, sse_event, sse_retry
+from hermes.protocols.wire.sse import json_event, sse_comment, sse_retry
 from hermes.records import dataclass
 
 APPROVAL_CHOICES = ("once", "session", "always", "deny")
 MAX_REQUEST_ID = 256
-RECONNECT_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,11 @@ async def _start(call: Call, checked: RunBody, run_id: str, *, keyed: bool, canc
             content=checked.said.prompt,
             source="api",
             asks_here=True,
-            allow_clarify=boolish(checked.body.get("allow_clarify")),
+            allow_clarify=boolish(checked.body.get("clarify")),
             system_extra=checked.instructions,
             model=model.model,
             provider=model.provider,
+            exact_model=model.exact,
             model_options=model.options,
             history=checked.history,
             limits=limits_of(checked.body),
@@ -102,7 +102,8 @@ async def _start(call: Call, checked: RunBody, run_id: str, *, keyed: bool, canc
         facts = {**model.facts(), "cancel_on_leave": cancel_on_leave}
         request = RunRequest(run_id, "run", call.principal, prompt, journaled=True, keyed=keyed, facts=facts)
         run = await start_run(call, admission, session_id, request, owned=False)
-    await remember_session_key(call.api, call.principal, checked.session_key, session_id)
+    if checked.body.get("previous_response_id") is None:
+        await remember_session_key(call.api, call.principal, checked.session_key, session_id)
     return run
 
 
@@ -227,7 +228,7 @@ class RunEventStream:
         }
         if requested is not None:
             body["requested_seq"] = requested
-        self._first.append(sse_event(encode(body), event="replay.truncated" if self._named else None))
+        self._first.append(json_event(encode(body), event="replay.truncated" if self._named else None))
 
     async def next(self) -> bytes | None:
         if self._first:
@@ -249,8 +250,8 @@ class RunEventStream:
 
     def _frame(self, seq: int, item: RunFrame | bytes) -> bytes:
         if isinstance(item, RunFrame):
-            return sse_event(item.data, id=seq, event=item.name if self._named else None)
-        return sse_event(item, id=seq, event=decode(item)["event"] if self._named else None)
+            return json_event(item.data, id=seq, event=item.name if self._named else None)
+        return json_event(item, id=seq, event=decode(item)["event"] if self._named else None)
 
 
 # --- acting ----------------------------------------------------------------------------------------------------------
@@ -334,6 +335,8 @@ async def steer_run(call: Call) -> Reply:
         run = await call.api.runs.require_live(call.path["run_id"], call.principal)
     except RunNotActive as error:
         raise RunNotAcceptingSteer(error.message if error.data else None, data=error.data) from None
+    if run.kind == "chat":
+        raise RunNotAcceptingSteer("a chat completion takes no steer input")
     if run.status is not RunStatus.RUNNING:
         raise RunNotAcceptingSteer(f"the run is {run.status.value}; only a running one takes steer input")
     body = call.json_object()

@@ -120,7 +120,7 @@ class RunBody(Limits):
     previous_response_id: str | None = None
     conversation_history: list[ChatMessage] | None = None
     author: dict[str, Any] | None = None
-    allow_clarify: bool = Field(False, description="The agent may ask; answer with POST …/clarify.")
+    clarify: bool = Field(False, description="The agent may ask; answer with POST …/clarify.")
 
 
 class RunAccepted(BaseModel):
@@ -220,6 +220,7 @@ class ForkBody(Open):
 class SessionChatBody(Limits):
     message: str | list[Any]
     system_message: str | None = None
+    require_model_lock: bool = Field(False, description="This model or none: no fallback, no other one.")
     author: dict[str, Any] | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hermes.events import (
@@ -20,7 +21,7 @@ from hermes.nurseries.session import Session
 from hermes.nurseries.turn_feed import TurnFeed
 from hermes.outcomes import TurnRecord
 from hermes.protocols.error_table import HttpRefusal
-from hermes.protocols.http.call import Api, Call, Reply, json_reply
+from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply
 from hermes.protocols.http.content import content_of, is_empty
 from hermes.protocols.http.run_wire import (
     approval_request,
@@ -31,7 +32,7 @@ from hermes.protocols.http.run_wire import (
     runtime_of,
     usage_members,
 )
-from hermes.protocols.http.sessions import message_object, require_session
+from hermes.protocols.http.sessions import lockable, message_object, require_session
 from hermes.protocols.http.streaming import TurnStream, frame, sse_reply
 from hermes.protocols.http.turns import (
     ModelChoice,
@@ -72,6 +73,9 @@ async def _checked(call: Call, *, streams: bool) -> ChatBody:
         raise HttpRefusal("invalid_author", "author must be an object", param="author")
     session: Session = await open_session(call.api, key, call.principal)
     model = await choose_model(call, body, bare=True, session=session)
+    if boolish(body.get("require_model_lock")):
+        await lockable(call.api, body.get("model", session.stored.model), body.get("provider"), must_serve=True)
+        model = replace(model, exact=True)
     prompt = Prompt(
         content=message,
         source="api",
@@ -81,6 +85,7 @@ async def _checked(call: Call, *, streams: bool) -> ChatBody:
         system_extra=system or None,
         model=model.model,
         provider=model.provider,
+        exact_model=model.exact,
         model_options=model.options,
         limits=limits_of(body),
         owns_processes=True,

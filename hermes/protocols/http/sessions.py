@@ -15,10 +15,13 @@ from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.error_table import HttpRefusal
 from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply, whole_number
 from hermes.protocols.http.turns import (
+    MODEL_LOCK,
     SOURCE,
     SYSTEM_MESSAGE,
     check_owner,
     check_session_id,
+    forget_session_key,
+    is_unlisted,
     model_options,
     text_member,
 )
@@ -99,16 +102,16 @@ async def list_sessions(call: Call) -> Reply:
         "title": title,
         # Made with a request of its own, so it is looked for before anything was said in it.
         "empty_of": call.principal,
+        "seen_by": call.principal,
     }
     store = call.api.services.store
     # One more than asked for, to know whether there is more; pinned sessions stay in view beyond the window.
     found = await store.list_sessions(limit=limit + 1, offset=offset, **wanted)
-    found = [session for session in found if session.principal in (None, call.principal)]
     page = list(found[:limit])
     if offset == 0:
         seen = {session.key for session in page}
         rest = await store.list_sessions(limit=1000, offset=0, **wanted)
-        page += [s for s in rest if s.pinned and s.key not in seen and s.principal in (None, call.principal)]
+        page += [s for s in rest if s.pinned and s.key not in seen]
     more = any(not session.pinned for session in found[limit:])
     data = [session_object(session, listed=True) for session in page]
     return json_reply({"object": "list", "data": data, "limit": limit, "offset": offset, "has_more": more})
@@ -136,8 +139,8 @@ async def create_session(call: Call) -> Reply:
     provider = text_member(body, "provider") or text_member(body, "provider_id")
     locked = boolish(body.get("require_model_lock"))
     if model is not None or locked:
-        model, provider = await _lockable(api, model, provider)
-        config["model_lock"] = locked
+        model, provider = await lockable(api, model, provider, must_serve=locked)
+        config |= lock_record(model, provider) if locked else {}
     if system_prompt:
         config[SYSTEM_MESSAGE] = system_prompt
     now = api.services.clock()
@@ -219,6 +222,7 @@ async def delete_session(call: Call) -> Reply:
         api.tree.registry.close_nowait(live, CancelReason(Cause.SESSION_CLOSED, "deleted"))
         await live.wait_closed()
     await delete_stored(api.services, key)
+    await forget_session_key(api, key)
     api.runs.forget_session(key)
     return json_reply({"object": "hermes.session.deleted", "id": key, "deleted": True})
 
@@ -328,10 +332,10 @@ async def lock_model(call: Call) -> Reply:
     api, key = call.api, call.path["session_id"]
     stored = await require_session(api, key, call.principal)
     body = call.json_object()
-    model, provider = await _lockable(
-        api, body.get("model", body.get("model_id")), body.get("provider", body.get("provider_id"))
+    model, provider = await lockable(
+        api, body.get("model", body.get("model_id")), body.get("provider", body.get("provider_id")), must_serve=True
     )
-    config = {**stored.model_config, **model_options(body), "model_lock": True}
+    config = {**stored.model_config, **model_options(body), **lock_record(model, provider)}
     await api.services.store.update_session(key, model=model, provider=provider, model_config=config)
     live = api.tree.registry.by_key(key)
     if live is not None:
@@ -341,7 +345,13 @@ async def lock_model(call: Call) -> Reply:
     return json_reply({"object": "hermes.session.model_lock", "session_id": key, "runtime": runtime})
 
 
-async def _lockable(api: Api, model: Any, provider: Any) -> tuple[str, str]:
+def lock_record(model: str, provider: str) -> dict[str, Any]:
+    return {MODEL_LOCK: {"model": model, "provider": provider}}
+
+
+async def lockable(api: Api, model: Any, provider: Any, *, must_serve: bool) -> tuple[str, str]:
+    """The pair, if it can be used; with ``must_serve`` also only if the endpoint, asked for its list, has it.
+    Raises ``HttpRefusal``."""
     if not isinstance(model, str) or not model.strip() or model == api.model_id:
         raise HttpRefusal("missing_model", "model is required", param="model")
     if provider is not None and not isinstance(provider, str):
@@ -352,4 +362,7 @@ async def _lockable(api: Api, model: Any, provider: Any) -> tuple[str, str]:
         resolved = await resolve_named(api.services, model, provider)
     except (InvalidValue, ModelNotServed, ProviderNotConfigured) as error:
         raise HttpRefusal("model_lock_unavailable", error.message, param="model") from None
+    if must_serve and await is_unlisted(api, resolved):
+        message = f"{resolved.provider} does not list a model {resolved.model}"
+        raise HttpRefusal("model_lock_unavailable", message, param="model")
     return resolved.model, resolved.provider

@@ -17,16 +17,19 @@ from hermes.nurseries.turn_feed import TurnFeed
 from hermes.outcomes import TurnRecord
 from hermes.protocols.http.call import ByteStream, Reply
 from hermes.protocols.wire.json_codec import encode
-from hermes.protocols.wire.sse import sse_comment, sse_event
+from hermes.protocols.wire.sse import json_event, sse_comment
 
 KEEPALIVE_SECONDS: Final = 10.0
 KEEPALIVE: Final = sse_comment("keepalive")
 SSE_TYPE: Final = "text/event-stream"
+RECONNECT_MS: Final = 1000
+"""What readers are told to wait before they come back."""
+
 SSE_HEADERS: Final = (("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no"))
 
 
-def frame(value: Any, *, event: str | None = None) -> bytes:
-    return sse_event(encode(value), event=event)
+def frame(value: Any, *, event: str | None = None, id: int | None = None) -> bytes:
+    return json_event(encode(value), event=event, id=id)
 
 
 def sse_reply(stream: ByteStream, headers: dict[str, str]) -> Reply:

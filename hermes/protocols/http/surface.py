@@ -16,7 +16,7 @@ from typing import Any
 import trio
 from quart import Response, request
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from hermes.errors import HermesError
 from hermes.logs import log_fields
@@ -27,7 +27,7 @@ from hermes.protocols.channels.http_listener import HttpListener, ListenerLimits
 from hermes.protocols.error_table import HttpError, HttpRefusal, http_error
 from hermes.protocols.http import browser_control, openapi, response_records
 from hermes.protocols.http.access import Access
-from hermes.protocols.http.body_guard import BodyGuard, Receive, Refusal, Scope, Send
+from hermes.protocols.http.body_guard import SECURITY_HEADERS, BodyGuard, Receive, Refusal, Scope, Send
 from hermes.protocols.http.call import (
     Api,
     Call,
@@ -82,12 +82,13 @@ class HttpSurface:
         runs.on_end.append(lambda _run, record: metrics.run_ended(record))
         services.turn_observers.append(metrics.turn_ended)
         principal = principal_of(options.profile, options.key)
-        routes = (*ROUTES, Route("GET", "/openapi.json", _openapi, "This description", public=True))
+        routes = (*ROUTES, *DESCRIPTIONS)
         self.api = Api(tree, options, runs, metrics, mint_ticket=mint_ticket, routes=routes, principal=principal)
-        self.websockets = {
+        sockets: dict[str, WebSocketHandler] = {
             **(websockets or {}),
             browser_control.WS_PATH: lambda request: browser_control.serve_controller(self.api, request),
         }
+        self.websockets = {**sockets, **{f"/p/{options.profile}{path}": one for path, one in sockets.items()}}
         self._public = tuple((route.method, _pattern(route.path)) for route in routes if route.public)
         self._access = Access(
             key=options.key,
@@ -112,7 +113,7 @@ class HttpSurface:
         if scope["type"] != "http":
             await self._guarded(scope, receive, send)
             return
-        scope["path"] = _without_profile(scope["path"], self.api.options.profile)
+        scope["path"] = _without_profile(_without_host(scope["path"]), self.api.options.profile)
         work = scope[WORK] = Work()
         cors = self._access.cors_headers(scope)
 
@@ -141,8 +142,8 @@ class HttpSurface:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until cancelled, or until the sessions have ended and what was left to write is written."""
-        listener = HttpListener(self.app, websockets=self.websockets, limits=limits)
-        self.api.connections = lambda: listener.connections
+        listener = HttpListener(self.app, websockets=self.websockets, limits=limits, always=SECURITY_HEADERS)
+        self.api.counts = listener.counts
         listen = partial(listener.serve, listeners, drain=self.api.tree.sessions_ended)
         await response_records.end_abandoned(self.api)
         # The sockets listen already: who connects from now on is heard.
@@ -168,6 +169,23 @@ class HttpSurface:
 async def _openapi(_call: Call) -> Reply:
     """The description is large: it is built in a thread."""
     return json_reply(await trio.to_thread.run_sync(openapi.document))
+
+
+async def _openapi_for_viewer(_call: Call) -> Reply:
+    return json_reply(await trio.to_thread.run_sync(openapi.document_for_viewer))
+
+
+DESCRIPTIONS = (
+    Route("GET", "/openapi.json", _openapi, "This description", public=True),
+    Route("GET", "/docs/openapi.json", _openapi_for_viewer, "The same for the viewer", public=True),
+)
+
+
+def _without_host(path: str) -> str:
+    """A proxy may send the whole address as the target."""
+    if path.startswith(("http://", "https://")):
+        return "/" + path.split("//", 1)[1].partition("/")[2]
+    return path
 
 
 def _without_profile(path: str, profile: str) -> str:
@@ -208,6 +226,8 @@ def _quart_app(api: Api) -> Any:
 
 def _view(api: Api, route: Route) -> Any:
     async def view(**path: str) -> Response:
+        if request.method == "HEAD" and not route.head:
+            raise MethodNotAllowed(valid_methods=[route.method])
         reply = await answer(api, route, await _call(api, route, path))
         api.metrics.request(route.path, reply.status)
         return quart_response(reply)
@@ -224,12 +244,22 @@ async def _call(api: Api, route: Route, path: Mapping[str, str]) -> Call:
         route=route.path,
         path=dict(path),
         query=request.args.to_dict(),
-        headers={name.lower(): value for name, value in request.headers.items()},
+        headers={name.lower(): _text(value) for name, value in request.headers.items()},
         body=body,
         peer=str((scope.get("client") or ("",))[0]),
         work=scope[WORK],
         principal=api.principal,
     )
+
+
+def _text(value: str) -> str:
+    """A header's value. Clients put UTF-8 where the protocol knows bytes only; what is none is Latin-1."""
+    if value.isascii():
+        return value
+    try:
+        return value.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return value
 
 
 async def answer(api: Api, route: Route, call: Call) -> Reply:

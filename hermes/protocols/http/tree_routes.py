@@ -6,7 +6,8 @@ import trio
 
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply
-from hermes.protocols.http.streaming import KEEPALIVE, KEEPALIVE_SECONDS, SSE_TYPE, frame, sse_reply
+from hermes.protocols.http.streaming import KEEPALIVE, KEEPALIVE_SECONDS, RECONNECT_MS, SSE_TYPE, frame, sse_reply
+from hermes.protocols.wire.sse import sse_retry
 
 PAUSE = 0.1
 """Seconds between two snapshots: a busy tree changes with every token."""
@@ -25,7 +26,8 @@ def _tree(api: Api) -> dict[str, object]:
 
 
 class TreeStream:
-    """A snapshot at once, then one after each change, at most ten a second."""
+    """A snapshot at once, then one after each change, at most ten a second. Each has its version as its id: a snapshot
+    is whole, so who comes back has missed nothing."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -36,7 +38,8 @@ class TreeStream:
         tree = self._api.services.tree
         if self._closed or self._api.tree.sessions_ended.is_set():
             return None
-        if self._seen >= 0:
+        seen = self._seen
+        if seen >= 0:
             await trio.sleep(PAUSE)
         changed = False
         with trio.move_on_after(KEEPALIVE_SECONDS):
@@ -45,7 +48,8 @@ class TreeStream:
         if not changed:
             return KEEPALIVE
         self._seen = tree.version
-        return frame({"version": self._seen, "tree": _tree(self._api)}, event="tree")
+        told = frame({"version": self._seen, "tree": _tree(self._api)}, event="tree", id=self._seen)
+        return told if seen >= 0 else sse_retry(RECONNECT_MS) + told
 
     def close(self) -> None:
         self._closed = True

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import trio
 
 from hermes.agent.model_switch import ModelSwitch
-from hermes.agent.ports import ResolvedModel
+from hermes.agent.ports import ResolvedModel, StoredSession
 from hermes.errors import (
     HermesError,
     InvalidValue,
@@ -35,7 +35,10 @@ from hermes.protocols.http.call import Api, Call
 from hermes.records import dataclass
 
 SESSION_KEY_RECORD = "session_key"
+SESSION_NAME_RECORD = "session_name"
 SOURCE = "api_server"
+MODEL_LOCK = "model_lock"
+"""Key of ``model_config`` with the pair that the session is fixed to."""
 SYSTEM_MESSAGE = "system_message"
 """Key of ``model_config`` with the system prompt that the session was made with."""
 MAX_ID = 256
@@ -67,9 +70,12 @@ class ModelChoice:
     options: Mapping[str, Any] | None = None
     source: str = "global"
     requested: Mapping[str, str] = field(default_factory=dict)
+    exact: bool = False
+    """This model or none: it is locked, and no fallback takes its place."""
 
     def facts(self) -> dict[str, Any]:
-        return {"model": self.shown, "route_source": self.source, "requested": dict(self.requested)}
+        facts = {"model": self.shown, "route_source": self.source, "requested": dict(self.requested)}
+        return {**facts, "model_lock": "confirmed"} if self.exact else facts
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------
@@ -141,10 +147,25 @@ async def session_of_key(api: Api, principal: str, key: str | None) -> str | Non
 
 
 async def remember_session_key(api: Api, principal: str, key: str | None, session_id: str) -> None:
-    if key is not None:
-        value = {"session_id": session_id}
-        store = api.services.store
-        await store.put_record(SESSION_KEY_RECORD, session_key_id(principal, key), value, owner=principal)
+    """This session is the last one of that name, unless it already has another name."""
+    if key is None:
+        return
+    store, record_id = api.services.store, session_key_id(principal, key)
+    named = await store.claim_record(SESSION_NAME_RECORD, session_id, {"key": record_id}, owner=principal)
+    if named is None or named["key"] == record_id:
+        await store.put_record(SESSION_KEY_RECORD, record_id, {"session_id": session_id}, owner=principal)
+
+
+async def forget_session_key(api: Api, session_id: str) -> None:
+    """The session is gone: the name that led to it leads nowhere."""
+    store = api.services.store
+    named = await store.get_record(SESSION_NAME_RECORD, session_id)
+    if named is None:
+        return
+    await store.delete_record(SESSION_NAME_RECORD, session_id)
+    newest = await store.get_record(SESSION_KEY_RECORD, str(named["key"]))
+    if newest is not None and newest["session_id"] == session_id:
+        await store.delete_record(SESSION_KEY_RECORD, str(named["key"]))
 
 
 # --- model choice ----------------------------------------------------------------------------------------------------
@@ -194,13 +215,25 @@ async def choose_model(
             model, provider = meant.new_model, meant.target_provider
         elif meant is not None:
             refusal = meant.error_message
+    exact = False
+    if not model and not provider and session is not None and session.stored.model:
+        lock = model_lock_of(session.stored)
+        source, exact = ("session_model", False) if lock is None else ("session_model_lock", True)
+        if lock not in (None, (session.stored.model, session.stored.provider)):
+            # Switched on another surface, which does not undo a lock.
+            model, provider = lock
     resolved = await _resolve(api, model, provider, session)
     if refusal is not None and not resolved.demo:
         raise HttpRefusal("invalid_request", refusal, param="model")
-    if not model and not provider and session is not None and session.stored.model:
-        source = "session_model_lock" if session.stored.model_config.get("model_lock") else "session_model"
-    options = model_options(body)
-    return ModelChoice(shown, resolved.model, model, provider, options or None, source, requested)
+    return ModelChoice(shown, resolved.model, model, provider, model_options(body) or None, source, requested, exact)
+
+
+def model_lock_of(stored: StoredSession) -> tuple[str, str | None] | None:
+    """The pair that a session is fixed to (api-server §5.7), if it is."""
+    lock = stored.model_config.get(MODEL_LOCK)
+    if isinstance(lock, Mapping):
+        return str(lock["model"]), lock["provider"]
+    return (stored.model, stored.provider) if lock and stored.model else None
 
 
 ROUTE_OWN = ("api_key", "base_url", "key_env")
@@ -241,6 +274,23 @@ async def _is_served(api: Api, model: str, meant: ModelSwitch | None) -> bool:
         return any(getattr(entry, "id", entry) == model for entry in served)
     except HermesError:
         return False
+
+
+async def is_unlisted(api: Api, resolved: ResolvedModel) -> bool:
+    """The endpoint lists what it serves, and this is not among it. Who lists nothing may serve anything."""
+    models = api.services.models
+    if not resolved.provider.startswith("custom") or not isinstance(models, ModelLister):
+        return False
+    meant = meaning(api.services, resolved.model, resolved.provider)
+    if meant is not None and meant.known:
+        return False
+    served: Sequence[Any] = ()
+    try:
+        with trio.move_on_after(CATALOG_WITHIN):
+            served = await models.served_models(resolved.provider)
+    except HermesError:
+        return False
+    return bool(served) and all(getattr(entry, "id", entry) != resolved.model for entry in served)
 
 
 async def _resolve(api: Api, model: str | None, provider: str | None, session: Session | None) -> ResolvedModel:

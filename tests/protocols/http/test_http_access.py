@@ -286,13 +286,19 @@ async def test_the_live_tree_is_shown_and_one_node_of_it_cancelled() -> None:
         assert (await surface.client.delete("/v1/tree/n999")).status_code == 404
 
 
+@pytest.mark.fault("B-098")
 async def test_the_tree_can_be_watched() -> None:
     async with http_surface(hang()) as surface:
         stream = await surface.raw("GET", "/v1/tree?stream=1")
         first = await read_until(stream, b'"version"')
         assert b"event: tree" in first and b'"turn"' not in first
         await surface.post("/v1/runs", {"input": "x"})
-        await read_until(stream, b'"kind":"turn"')
+        rest = await read_until(stream, b'"kind":"turn"')
+        whole = (first + rest).replace(b"\r\n", b"\n")
+        assert b"retry: " in whole
+        # Each snapshot has its version as its id, so a browser knows what it saw last.
+        ids = [int(line[4:]) for line in whole.split(b"\n") if line.startswith(b"id: ")]
+        assert len(ids) == whole.count(b"event: tree") and ids == sorted(set(ids))
         stream.socket.close()
 
 

@@ -144,6 +144,67 @@ async def test_an_http2_stream_that_is_reset_ends_its_turn_and_not_its_connectio
         await stream.aclose()
 
 
+@pytest.mark.fault("B-106", "B-175")
+@pytest.mark.parametrize("how", ["reset", "goaway", "close"])
+@pytest.mark.parametrize(("route", "phase"), CASES)
+async def test_a_client_over_http2_that_goes_in_any_phase_ends_its_turn(route: str, phase: str, how: str) -> None:
+    async with http_surface(*PHASES[phase](), say("next")) as surface:
+        path, body = ROUTES[route]
+        if path.startswith("/api/sessions"):
+            assert (await surface.post("/api/sessions", {"id": "s1"})).status_code == 201
+        stream = await trio.open_tcp_stream("127.0.0.1", surface.port)
+        wire = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        wire.initiate_connection()
+        await _ask(stream, wire, 1, path, body)
+        await surface.until(lambda: bool(surface.live_runs()))
+        (run,) = surface.live_runs()
+        if "stream" in route:
+            await _until(stream, wire, h2.events.DataReceived)
+        await reach(surface, run, phase)
+        if how == "reset":
+            wire.reset_stream(1)
+        elif how == "goaway":
+            wire.close_connection()
+        if data := wire.data_to_send():
+            await stream.send_all(data)
+        if how == "close":
+            stream.socket.close()
+        elif how == "goaway":
+            await stream.send_eof()
+        with trio.fail_after(2):
+            record = await run.wait_ended()
+        assert (record.run_status, record.cause) == ("cancelled", "client_disconnect")
+        assert surface.model.open == 0
+        await surface.until(lambda: surface.surface.api.runs.active == 0)
+        if how == "reset":
+            # The connection lives on, and serves what comes next.
+            await _ask(stream, wire, 3, "/v1/models", None)
+            await _until(stream, wire, h2.events.StreamEnded)
+        stream.socket.close()
+
+
+async def test_one_of_several_turns_on_an_http2_connection_ends_alone() -> None:
+    async with http_surface(hang(), hang(), hang()) as surface:
+        stream = await trio.open_tcp_stream("127.0.0.1", surface.port)
+        wire = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        wire.initiate_connection()
+        for number in (1, 3, 5):
+            body = {"messages": [{"role": "user", "content": f"hi {number}"}], "stream": True}
+            await _ask(stream, wire, number, "/v1/chat/completions", body)
+        await surface.until(lambda: surface.model.open == len((1, 3, 5)))
+        runs = {run.prompt.text: run for run in surface.live_runs()}
+        wire.reset_stream(3)
+        await stream.send_all(wire.data_to_send())
+        with trio.fail_after(2):
+            assert (await runs["hi 3"].wait_ended()).cause == "client_disconnect"
+        assert [runs[text].record for text in ("hi 1", "hi 5")] == [None, None]
+        assert surface.model.open == 2
+        stream.socket.close()
+        with trio.fail_after(2):
+            for text in ("hi 1", "hi 5"):
+                assert (await runs[text].wait_ended()).cause == "client_disconnect"
+
+
 async def _ask(stream: trio.SocketStream, wire: h2.connection.H2Connection, number: int, path: str, body: Any) -> None:
     data = b"" if body is None else json.dumps(body).encode()
     head = [(":method", "GET" if body is None else "POST"), (":path", path), (":scheme", "http"), (":authority", "x")]

@@ -271,7 +271,8 @@ async def test_shutdown_interrupts_a_run_and_says_so() -> None:
         await surface.tree.registry.close_all(CancelReason(Cause.SHUTDOWN))
         status = await surface.ended(run_id)
         assert (status["status"], status["interrupted"], status["cause"]) == ("interrupted", True, "shutdown")
-        assert (await events(surface, run_id))[-1].data["event"] == "run.interrupted"
+        last = (await events(surface, run_id))[-1].data
+        assert (last["event"], last["error"]) == ("run.interrupted", status["error"])
 
 
 # --- idempotency -----------------------------------------------------------------------------------------------------

@@ -241,6 +241,10 @@ async def test_the_description_has_every_route_and_no_dangling_reference() -> No
     async with http_surface() as surface:
         described = (await surface.client.get("/openapi.json", headers={"Authorization": ""})).json()
         assert described == openapi.document()
+        assert described["openapi"] == "3.1.0"
+        viewed = (await surface.client.get("/docs/openapi.json", headers={"Authorization": ""})).json()
+        assert (viewed["openapi"], viewed["paths"].keys()) == ("3.0.3", described["paths"].keys())
+        assert "'null'" not in str(viewed)
         for route in ROUTES:
             path = route.path.replace("{name:path}", "{name}")
             assert route.method.lower() in described["paths"][path]
@@ -254,4 +258,4 @@ async def test_the_description_has_every_route_and_no_dangling_reference() -> No
 
 async def test_the_page_of_routes_is_fresh() -> None:
     page = Path("docs/reference/http-routes.md")
-    assert openapi.markdown() == page.read_text(encoding="utf-8"), "run `hermes schema openapi`"
+    assert openapi.markdown() == page.read_text(encoding="utf-8"), "run `hermes schema openapi --format markdown`"
