@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ class Acpx:
             "HERMES_MODEL": "fake-model",
         }
 
-    async def __call__(self, *arguments: str, fails: bool = False) -> str:
+    async def __call__(self, *arguments: str, fails: bool | None = False) -> str:
+        """What it says; ``fails`` None: whether it says that it failed is its own affair."""
         done = await trio.run_process(
             [*self._argv, *arguments],
             env=self._environ,
@@ -55,7 +57,7 @@ class Acpx:
             check=False,
         )
         output = done.stdout.decode()
-        assert (done.returncode != 0) is fails, output
+        assert fails is None or (done.returncode != 0) is fails, output
         return output
 
     async def frames(self, *arguments: str) -> list[dict[str, Any]]:
@@ -131,6 +133,40 @@ async def test_a_session_is_kept_switched_cancelled_and_gone_on_with(tmp_path: P
         assert "second answer" in await client("prompt", "go on")
         assert provider.requests[-1].body["model"] == "other-model"
         assert "first answer" in str(provider.requests[-1].body["messages"])
+
+
+async def test_a_cancel_is_a_result_before_the_first_byte_and_in_the_middle_of_a_tool(tmp_path: Path) -> None:
+    silent = Reply.of({"text": "never"}, faults={"hang": True})
+    slow = tool("terminal", command="touch begun; sleep 1000")
+    async with acpx(tmp_path, silent, slow, said("the next answer")) as (client, provider):
+        await client("sessions", "new")
+        # Nothing runs yet, and what comes next is not touched.
+        await client("cancel", fails=None)
+        stopped: list[str] = []
+
+        async def stay(*options: str) -> None:
+            stopped.extend(stop_reasons(await client.frames(*options, "prompt", "stay")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stay)
+            await provider.wait_for_request(1)
+            for _ in range(2):
+                nursery.start_soon(partial(client, "cancel", fails=None))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stay, "--approve-all")
+            while not (client.work / "begun").exists():
+                await trio.sleep(0.05)
+            await client("cancel")
+        assert stopped == ["cancelled", "cancelled"]
+        assert "the next answer" in await client("prompt", "go on")
+
+
+async def test_a_prompt_of_16_mib_reaches_the_model_whole(tmp_path: Path) -> None:
+    big = tmp_path / "big.txt"
+    big.write_text("z" * (16 << 20))
+    async with acpx(tmp_path, said("read")) as (client, provider):
+        assert stop_reasons(await client.frames("exec", "--file", str(big))) == ["end_turn"]
+        assert len(provider.requests[0].body["messages"][-1]["content"]) >= 16 << 20
 
 
 async def test_a_session_is_loaded_by_another_process(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 import subprocess
 from pathlib import Path
@@ -24,6 +25,8 @@ def selected(option: Any) -> Frame:
     return {"outcome": {"outcome": "selected", "optionId": option}}
 
 
+FAR = base64.urlsafe_b64encode(b"after:" + b"9" * 30).decode().rstrip("=")
+
 # (what is written, the code of the error that answers it under a null id or its own, None: no answer at all)
 LINES: list[tuple[str, int | None]] = [
     ("{nope", -32700),
@@ -40,7 +43,10 @@ LINES: list[tuple[str, int | None]] = [
     ('{"jsonrpc":"2.0","id":"x","method":"initialize","params":{}}', -32602),
     ('{"jsonrpc":"2.0","id":"x","method":"session/new","params":{"cwd":"relative","mcpServers":[]}}', -32602),
     ('{"jsonrpc":"2.0","id":"x","method":"session/new","params":{"cwd":7,"mcpServers":[]}}', -32602),
+    (f'{{"jsonrpc":"2.0","id":"x","method":"session/new","params":{{"cwd":"/{"x" * 256}","mcpServers":[]}}}}', -32602),
+    (f'{{"jsonrpc":"2.0","id":"x","method":"session/new","params":{{"cwd":"{"/x" * 2048}","mcpServers":[]}}}}', -32602),
     ('{"jsonrpc":"2.0","id":"x","method":"session/list","params":{"cursor":"none of yours"}}', -32602),
+    (f'{{"jsonrpc":"2.0","id":"x","method":"session/list","params":{{"cursor":"{FAR}"}}}}', -32602),
     (
         '{"jsonrpc":"2.0","id":"x","method":"session/load","params":{"sessionId":"n","cwd":"/tmp","mcpServers":[]}}',
         -32002,
@@ -142,11 +148,12 @@ async def test_a_request_of_any_kind_can_be_cancelled_and_is_answered_once(
                     {"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": "mine"}},
                 )
                 await client.server.frame(lambda f: f.get("id") == "mine")
-                await client.call("session/resume", sessionId=session, cwd=str(tmp_path))
+                resumed = await client.call("session/resume", sessionId=session, cwd=str(tmp_path))
+                assert resumed["modes"]["currentModeId"] == "default"
+                assert resumed["models"]["currentModelId"] == "custom:fake-model"
                 assert (await client.answer(await client.start_prompt(session, "more")))["stopReason"] == "end_turn"
                 answers = [f for f in client.server.frames if f.get("id") == "mine"]
-                # A request that was done before the cancel was read has its result.
-                assert [f["error"]["code"] if "error" in f else "done" for f in answers] in ([-32800], ["done"])
+                assert [f["error"]["code"] for f in answers] == [-32800]
 
 
 NO_CONSENT: list[Frame] = [

@@ -13,11 +13,13 @@ import mimetypes
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import trio
 
+from hermes.agent.path_rules import PathPolicy, may_read
 from hermes.errors import InvalidParams
 from hermes.messages import Content, ContentPart, ImagePart, TextPart
 from hermes.protocols.acp.schemas import in_wsl, windows_to_mount
@@ -62,12 +64,12 @@ class ReadPrompt:
     def links(self) -> bool:
         return any(isinstance(part, FileLink) for part in self.for_model)
 
-    async def load(self) -> Content:
-        """What the model reads, with the linked files in it."""
+    async def load(self, agent_home: Path) -> Content:
+        """What the model reads, with the linked files in it. ``agent_home``: where the agent keeps its keys."""
         parts: list[ContentPart] = []
         for part in self.for_model:
             if isinstance(part, FileLink):
-                parts.append(await trio.to_thread.run_sync(read_link, part, abandon_on_cancel=True))
+                parts.append(await trio.to_thread.run_sync(read_link, part, agent_home, abandon_on_cancel=True))
             else:
                 parts.append(part)
         return _content(parts)
@@ -187,22 +189,43 @@ def local_path(uri: str) -> str | None:
     return path or None
 
 
-def read_link(link: FileLink) -> ContentPart:
-    """The file as text or image, or one line that says why not. Never raises for a file."""
+def read_link(link: FileLink, agent_home: Path) -> ContentPart:
+    """The file as text or image, or one line that says why not. Never raises for a file.
+
+    What the file tools may not read is not read here either: a prompt goes to a provider, a key must not.
+    """
     try:
-        info = os.stat(link.path)
-        if not stat.S_ISREG(info.st_mode):
-            return TextPart(f"[{link.name} ({link.uri}) is not a file and was not read]")
-        mime = mimetypes.guess_type(link.path)[0] or ""
-        is_image = mime in IMAGE_TYPES and info.st_size <= MAX_LINKED_IMAGE
-        with open(link.path, "rb") as file:
-            data = file.read(MAX_LINKED_IMAGE + 1 if is_image else MAX_LINKED_TEXT + 1)
+        denied = _denied(link.path, agent_home)
+        if denied:
+            return TextPart(f"[{link.name} ({link.uri}) was not read: {denied}]")
+        # Not blocking, and judged by what was opened: a pipe or a log of the kernel must not hold the thread.
+        descriptor = os.open(link.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode):
+                return TextPart(f"[{link.name} ({link.uri}) is not a file and was not read]")
+            mime = mimetypes.guess_type(link.path)[0] or ""
+            is_image = mime in IMAGE_TYPES and info.st_size <= MAX_LINKED_IMAGE
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(MAX_LINKED_IMAGE + 1 if is_image else MAX_LINKED_TEXT + 1) or b""
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it cannot be read"
         return TextPart(f"[{link.name} ({link.uri}) was not read: {reason}]")
     if is_image:
         return ImagePart(mime, base64.b64encode(data).decode("ascii"))
     return TextPart(_as_text(link, data, info.st_size))
+
+
+def _denied(path: str, agent_home: Path) -> str:
+    """Why it may not be read; "" where it may. A link that leads there is no way around."""
+    policy = PathPolicy(Path.home(), agent_home.resolve())
+    for candidate in (Path(os.path.normpath(path)), Path(os.path.realpath(path))):
+        verdict = may_read(candidate, policy)
+        if verdict.verdict == "deny":
+            return verdict.reason
+    return ""
 
 
 def _as_text(link: FileLink, data: bytes, size: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any, Final
 
 from hermes import __version__
@@ -81,7 +82,7 @@ def _begin(ctx: AcpContext, view: SessionView, read: ReadPrompt) -> SessionPromp
         # What is left is a prompt: the text behind /queue, or a /steer that no turn could take.
         read = read_prompt([{"type": "text", "text": answer}])
     ctx.require_credentials()
-    pending = view.submit(_prompt(read, allow_clarify=ctx.client.forms))
+    pending = view.submit(_prompt(ctx, read))
     return Awaiting(pending.wait, on_cancel=pending.cancel)
 
 
@@ -98,12 +99,12 @@ async def _late_prompt(ctx: AcpContext, session_id: str, read: ReadPrompt, late:
     return await outcome.run()
 
 
-def _prompt(read: ReadPrompt, *, allow_clarify: bool) -> Prompt:
+def _prompt(ctx: AcpContext, read: ReadPrompt) -> Prompt:
     return Prompt(
         read.shown,
         source=SOURCE,
-        allow_clarify=allow_clarify,
-        load_api_content=read.load if read.differs else None,
+        allow_clarify=ctx.client.forms,
+        load_api_content=partial(read.load, ctx.tree.services.home) if read.differs else None,
     )
 
 

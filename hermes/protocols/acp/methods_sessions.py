@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 TABLE: Final[MethodTable[AcpContext]] = MethodTable()
 
 PAGE: Final = 50
+MAX_DIGITS: Final = 15
+"""Of a place in the list; what is longer was not written here, and is no number to the database."""
 RESOLVE_WITHIN: Final = 2.0
 """Seconds that finding the session's model may hold up an answer; an endpoint that must be asked may take longer."""
 CLOSED: Final = CancelReason(Cause.SESSION_CLOSED, "acp_close")
@@ -232,7 +234,7 @@ def read_cursor(cursor: str | None) -> int:
     except (binascii.Error, ValueError):
         text = ""
     word, _, number = text.partition(":")
-    if word != "after" or not number.isascii() or not number.isdigit():
+    if word != "after" or not number.isascii() or not number.isdigit() or len(number) > MAX_DIGITS:
         raise InvalidParams("unknown cursor; begin again without one")
     return int(number)
 

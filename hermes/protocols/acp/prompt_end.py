@@ -22,8 +22,8 @@ from hermes.protocols.acp.schemas import PromptUsage, SessionPromptResult
 
 PROTOCOL_VERSION: Final = 1
 
-CANCELLED: Final = SessionPromptResult(stop_reason="cancelled")
-END_TURN: Final = SessionPromptResult(stop_reason="end_turn")
+CANCELLED: Final = SessionPromptResult(stopReason="cancelled")
+END_TURN: Final = SessionPromptResult(stopReason="end_turn")
 
 _FAILURES: Final[Mapping[str, str]] = {
     "truncated": "max_tokens",
@@ -77,27 +77,24 @@ def _result(record: TurnRecord, word: str, facts: Mapping[str, Any]) -> SessionP
     facts = {key: value for key, value in facts.items() if value is not None}
     if record.pending_steer:
         facts["pendingSteer"] = record.pending_steer
-    members: dict[str, Any] = {"stop_reason": word}
+    result = SessionPromptResult(stopReason=word)
     usage = prompt_usage(record.usage)
     if usage is not None:
-        members["usage"] = usage
+        result["usage"] = usage
     if facts:
-        members["meta"] = {"hermes": facts}
-    return SessionPromptResult(**members)
+        result["_meta"] = {"hermes": facts}
+    return result
 
 
 def prompt_usage(usage: Usage) -> PromptUsage | None:
     """None where nothing is known: zeros would be a claim."""
     if not usage.total_tokens:
         return None
-    members: dict[str, int] = {
-        "total_tokens": usage.total_tokens,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-    }
-    more = {
-        "thought_tokens": usage.reasoning_tokens,
-        "cached_read_tokens": usage.cache_read_tokens,
-        "cached_write_tokens": usage.cache_write_tokens,
-    }
-    return PromptUsage(**members, **{name: count for name, count in more.items() if count})
+    told = PromptUsage(totalTokens=usage.total_tokens, inputTokens=usage.input_tokens, outputTokens=usage.output_tokens)
+    if usage.reasoning_tokens:
+        told["thoughtTokens"] = usage.reasoning_tokens
+    if usage.cache_read_tokens:
+        told["cachedReadTokens"] = usage.cache_read_tokens
+    if usage.cache_write_tokens:
+        told["cachedWriteTokens"] = usage.cache_write_tokens
+    return told

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hermes.messages import PROMPT_KINDS, Row, ToolCall, ToolResult
+from hermes.messages import PROMPT_KINDS, ImagePart, Row, ToolCall, ToolResult
 from hermes.protocols.acp import tool_calls
 from hermes.protocols.acp.content import content_blocks, text_block
 from hermes.protocols.acp.updates import MESSAGE, THOUGHT, USER, message_id, update_frame
@@ -90,12 +90,15 @@ class _Replay:
         if known is None:
             return
         name, arguments = known
+        metadata, parts = row.display_metadata or {}, row.content if isinstance(row.content, tuple) else ()
         result = ToolResult(
             call_id,
             name,
             row.text,
+            is_error=metadata.get("failed") is True,
             disposition=row.effect_disposition,
-            diffs=tool_calls.stored_diffs(row.display_metadata),
+            diffs=tool_calls.stored_diffs(metadata),
+            images=tuple(part for part in parts if isinstance(part, ImagePart)),
         )
         yield tool_calls.ended_call(call_id, name, arguments, result, self._cwd)
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 import ntpath
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 from pydantic.alias_generators import to_camel
 
 from hermes.protocols.rpc.method_table import Params, Result
 from hermes.records import dataclass
+
+MAX_PATH: Final = 4 * 1024 - 1
+MAX_NAME: Final = 255
+"""Bytes; what is longer is no path of a file system, and every look at it fails in its own way."""
 
 
 class AcpParams(Params, alias_generator=to_camel):
@@ -34,6 +38,8 @@ def _absolute(path: str) -> str:
         raise ValueError(where)
     if "\0" in path:
         raise ValueError("it cannot contain a NUL character")
+    if len(os.fsencode(path)) > MAX_PATH or any(len(os.fsencode(name)) > MAX_NAME for name in path.split(os.sep)):
+        raise ValueError("it is longer than a path can be")
     return path
 
 
@@ -170,19 +176,22 @@ def mcp_servers(raw: object) -> tuple[dict[str, Any], ...]:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-class PromptUsage(AcpResult):
-    total_tokens: int
-    input_tokens: int
-    output_tokens: int
-    thought_tokens: int | None = None
-    cached_read_tokens: int | None = None
-    cached_write_tokens: int | None = None
+# Every turn ends with one: written as it is sent, because a model costs as much as a line of the turn's log.
 
 
-class SessionPromptResult(AcpResult):
-    stop_reason: str
-    usage: PromptUsage | None = None
-    meta: dict[str, Any] | None = Field(default=None, alias="_meta")
+class PromptUsage(TypedDict):
+    totalTokens: int
+    inputTokens: int
+    outputTokens: int
+    thoughtTokens: NotRequired[int]
+    cachedReadTokens: NotRequired[int]
+    cachedWriteTokens: NotRequired[int]
+
+
+class SessionPromptResult(TypedDict):
+    stopReason: str
+    usage: NotRequired[PromptUsage]
+    _meta: NotRequired[dict[str, Any]]
 
 
 class SessionListEntry(AcpResult):

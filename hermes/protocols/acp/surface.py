@@ -14,7 +14,9 @@ from hermes.protocols.error_table import acp_error, acp_params_error
 from hermes.protocols.rpc.dispatcher import Dialect, RpcConnection
 from hermes.protocols.rpc.method_table import MethodTable
 
-DIALECT: Final = Dialect(map_error=acp_error, map_params_error=acp_params_error)
+DIALECT: Final = Dialect(
+    map_error=acp_error, map_params_error=acp_params_error, always=frozenset({"session/cancel", "session/close"})
+)
 METHODS: Final[MethodTable[AcpContext]] = MethodTable.combined(
     methods.TABLE, methods_sessions.TABLE, methods_options.TABLE
 )

@@ -10,12 +10,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hermes.agent.tool_display import KINDS, result_text, start_text, tool_kind, tool_locations, tool_title
+from hermes.agent.tool_display import is_formatted, result_text, start_text, tool_kind, tool_locations, tool_title
 from hermes.messages import FileDiff, ToolResult
 from hermes.protocols.acp.content import image_block, text_block
 
 EDIT_TOOLS: Final = frozenset({"write_file", "patch"})
-TODO_TOOLS: Final = frozenset({"todo_list", "todo"})
 MAX_RAW_TEXT: Final = 20_000
 
 
@@ -82,7 +81,7 @@ def ended_call(call_id: str, name: str, arguments: Mapping[str, Any], result: To
     update["content"] = content
     if result.diffs:
         update["locations"] = locations(tool_locations(name, arguments, result.diffs), cwd)
-    if name not in KINDS:
+    if not is_formatted(name):
         update["rawOutput"] = _raw(result.content)
     return update
 

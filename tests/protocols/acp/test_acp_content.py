@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hermes.protocols.acp.schemas import windows_to_mount
 from tests.support.acp import acp_client
 from tests.support.core import make_services
 
+HOME = Path("/nowhere/home")
 PNG = base64.b64encode(b"\x89PNG not really").decode()
 
 
@@ -23,7 +25,7 @@ def link(path: Path | str, name: str = "a file") -> dict[str, Any]:
 
 
 async def loaded(*blocks: dict[str, Any]) -> Content:
-    return await read_prompt(blocks).load()
+    return await read_prompt(blocks).load(HOME)
 
 
 async def test_text_is_what_is_shown_and_what_the_model_reads() -> None:
@@ -38,7 +40,7 @@ async def test_a_linked_text_file_is_read_for_the_model_and_shown_as_a_link(tmp_
     prompt = read_prompt([{"type": "text", "text": "see"}, link(uri, "notes")])
     assert prompt.shown == f"see\n[@notes]({uri})"
     assert prompt.command_text is None
-    assert await prompt.load() == f"see\n[File notes ({uri})]\nfünf"
+    assert await prompt.load(HOME) == f"see\n[File notes ({uri})]\nfünf"
 
 
 async def test_a_long_file_is_cut_at_a_character_with_a_note(tmp_path: Path) -> None:
@@ -59,6 +61,21 @@ async def test_what_cannot_be_read_becomes_one_line(tmp_path: Path) -> None:
         text = content_text(await loaded(block))
         assert text.startswith("[")
         assert text.count("\n") == 0
+
+
+async def test_what_the_file_tools_may_not_read_is_not_read_by_a_link_either(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=the-secret")
+    (tmp_path / "ssh").mkdir()
+    (tmp_path / "ssh" / "id_rsa").write_text("the-secret")
+    (tmp_path / "shortcut.txt").symlink_to(tmp_path / ".env")
+    os.mkfifo(tmp_path / "pipe")
+    for name in (".env", "x/../.env", "shortcut.txt", "ssh/id_rsa", "pipe"):
+        text = content_text(await read_prompt([link(tmp_path / name, name)]).load(tmp_path))
+        assert (text[0], "the-secret" in text, "not read" in text) == ("[", False, True), name
+    text = content_text(await loaded(link("/proc/self/environ")))
+    assert text.endswith("was not read: it shows the memory or environment of a process]")
+    # A project's own settings are no secrets of the agent.
+    assert "the-secret" in content_text(await loaded(link(tmp_path / ".env")))
 
 
 async def test_images_travel_as_images(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,13 +29,14 @@ from hermes.events import (
     TurnStarted,
     UsageUpdated,
 )
-from hermes.messages import FileDiff, Row, ToolCall, ToolResult
+from hermes.messages import FileDiff, ImagePart, Row, ToolCall, ToolResult
+from hermes.nurseries.tool_batch import tool_row
 from hermes.outcomes import Cancelled, CancelReason, Cause, Completed, Failed, TurnOutcome, TurnRecord, Usage
 from hermes.protocols.acp.prompt_end import prompt_result
 from hermes.protocols.acp.replay import replay_frames
 from hermes.protocols.acp.schemas import ClientCapabilities
 from hermes.protocols.acp.tool_calls import ended_call, has_failed
-from hermes.protocols.acp.updates import Translator
+from hermes.protocols.acp.updates import Translator, message_id
 from tests.support.acp_schema import check_update
 
 NOTHING = ClientCapabilities()
@@ -223,7 +225,7 @@ def test_a_deleted_file_is_a_diff_to_nothing_at_an_absolute_path() -> None:
     ],
 )
 def test_each_end_has_its_stop_reason(outcome: TurnOutcome, word: str) -> None:
-    assert prompt_result(record(outcome)).stop_reason == word
+    assert prompt_result(record(outcome))["stopReason"] == word
 
 
 @pytest.mark.parametrize(
@@ -243,11 +245,11 @@ def test_a_failed_turn_is_an_error_of_its_prompt(reason: str, error: type[Hermes
 
 
 def test_a_stop_that_was_accepted_before_the_end_was_told_is_the_answer() -> None:
-    assert prompt_result(record(Completed("all of it")), stop_was_accepted=True).stop_reason == "cancelled"
+    assert prompt_result(record(Completed("all of it")), stop_was_accepted=True)["stopReason"] == "cancelled"
 
 
 def test_unknown_usage_is_left_out() -> None:
-    assert prompt_result(record(Completed("x"))).usage is None
+    assert "usage" not in prompt_result(record(Completed("x")))
 
 
 # --- replay
@@ -274,3 +276,24 @@ def test_a_replay_skips_what_is_damaged_closes_what_is_open_and_marks_summaries(
     assert updates[1]["_meta"] == {"hermes": {"containsCompactionSummary": True}}
     statuses = {u["toolCallId"]: u["status"] for u in updates if "toolCallId" in u}
     assert statuses == {"a": "completed", "b": "failed"}
+
+
+def test_the_id_of_a_message_is_a_uuid_of_what_it_is_made_of() -> None:
+    namespace = uuid.UUID("6f1c0c0e-2f43-5d0e-9d6c-6b1d0a5c9b11")
+    assert message_id("s", "t", 1) == str(uuid.uuid5(namespace, "s\0t\x001"))
+
+
+def test_a_replayed_result_fails_and_shows_pictures_as_the_live_one_did() -> None:
+    picture = ImagePart("image/png", "aGk=")
+    calls = (ToolCall("a", "mcp__s__find", "{}"), ToolCall("b", "browser_snapshot", "{}"))
+    live = (
+        ToolResult("a", "mcp__s__find", "not found", is_error=True, status="error"),
+        ToolResult("b", "browser_snapshot", "a page", images=(picture,)),
+    )
+    rows = [Row("assistant", "", tool_calls=calls, row_id=1)]
+    rows += [tool_row(result, 0.0).with_id(number) for number, result in enumerate(live, 2)]
+    updates = [_update(frame) for frame in replay_frames("s", rows, (), cwd="/work", running=False)]
+    assert updates[2:] == [ended_call(result.call_id, result.name, {}, result, "/work") for result in live]
+    assert [update["status"] for update in updates[2:]] == ["failed", "completed"]
+    assert [update["kind"] for update in updates[:2]] == ["other", "read"]
+    assert [update["rawOutput"] for update in updates[2:]] == ["not found", "a page"]
