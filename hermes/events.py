@@ -29,6 +29,7 @@ class SessionInfo:
     running: bool = False
     turn_started_at: float | None = None
     reasoning_effort: str | None = None
+    service_tier: str | None = None
     approval_mode: str = "manual"
     yolo: bool = False
     mode: str = "default"
@@ -364,6 +365,17 @@ class CommandsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class BrowserAsked:
+    """A host's browser is asked to act, or to leave it (``kind``: command or cancel). ``asked`` names the connection
+    that it goes to; the controller may have come back on another one."""
+
+    kind: str
+    payload: Mapping[str, Any]
+    controller_id: str
+    asked: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionFailed:
     """The session could not be made ready (no credentials …); the next submit tries again."""
 
@@ -412,6 +424,7 @@ SessionEvent = (
     | HistoryLoading
     | Notice
     | CommandsChanged
+    | BrowserAsked
     | SessionFailed
     | SessionClosed
 )
@@ -475,5 +488,7 @@ def event_cost(event: SessionEvent | ServerEvent) -> int:
             return 200 + len(text)
         case TurnEnded(record=record) | TurnRefused(record=record):
             return 1200 + len(record.text or "") + len(record.last_reasoning or "")
+        case BrowserAsked(payload=payload):
+            return 500 + len(str(payload))
         case _:
             return 500

@@ -125,6 +125,7 @@ METHOD_CODES: Final[Mapping[str, Mapping[type[e.HermesError], int]]] = {
     "prompt.background": {e.EmptyText: 4012},
     "prompt.btw": {e.EmptyText: 4012},
     "process.kill": {e.InvalidParams: 4012},
+    "llm.oneshot": {e.EmptyText: 4030, e.InvalidValue: 4030, e.ProviderError: 5030},
     "cli.exec": {e.InvalidParams: 4003, e.CommandFailed: 5017, e.Unavailable: 5016},
     "shell.exec": {e.EmptyText: 4004, e.Unavailable: 5002, e.CommandFailed: 5003},
     "slash.exec": {e.CommandNotFound: 4018, e.CommandFailed: 4018},
@@ -249,8 +250,14 @@ def _gateway_code(error: e.HermesError, method: str) -> int:
     return SERVER_ERROR
 
 
+MOST_FAULTS: Final = 1000
+"""So many faults of one request are looked at: each takes longer than it took to find it, and everybody waits."""
+
+
 def gateway_params_error(error: ValidationError, method: str) -> ErrorObject:
     """Parameters that the method's model refused: an undeclared key first, then the first that is wrong."""
+    if error.error_count() > MOST_FAULTS:
+        return ErrorObject(INVALID_PARAMS, f"{method}: {error.error_count()} parameters are wrong")
     faults = error.errors(include_url=False, include_input=False, include_context=False)
     for fault in faults:
         if fault["type"] == "extra_forbidden":
@@ -280,6 +287,8 @@ def acp_error(error: Exception, method: str) -> ErrorObject:
 
 def acp_params_error(error: ValidationError, method: str) -> ErrorObject:
     """Parameters that the method's model refused."""
+    if error.error_count() > MOST_FAULTS:
+        return ErrorObject(INVALID_PARAMS, f"{method}: {error.error_count()} parameters are wrong")
     faults = error.errors(include_url=False, include_input=False, include_context=False)
     return ErrorObject(INVALID_PARAMS, f"{method}: {_params_message(faults)}")
 

@@ -142,7 +142,10 @@ def origin_allowed(origin: str | None, host: str | None, config: AdmissionConfig
     """No origin and origins of other schemes (files, apps) may; a web page must come from this very server."""
     if origin is None:
         return True
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
     if parts.scheme not in ("http", "https"):
         return True
     own = parts.netloc.lower()

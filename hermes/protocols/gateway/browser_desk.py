@@ -7,9 +7,10 @@ connection watches, gets its commands as events of that session, and only this c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from hermes.events import BrowserAsked
 from hermes.nurseries.browser_broker import BrowserBroker, Controller, ControllerIdentity, Lane, Send
 from hermes.nurseries.session import Session
 from hermes.records import dataclass
@@ -38,26 +39,31 @@ class Held:
 
 
 class BrowserDesk:
-    """Parameters: ``send``, called with the runtime id of the session, the event and its payload. Never waits."""
+    """Parameters: ``name``, the connection's. What its browsers are asked stands in the logs of their sessions."""
 
-    def __init__(self, broker: BrowserBroker, send: Callable[[str, str, Mapping[str, Any]], None]) -> None:
+    def __init__(self, broker: BrowserBroker, name: str) -> None:
         self._broker = broker
-        self._send = send
+        self._name = name
         self._held: dict[str, Held] = {}
 
     def register(self, session: Session, controller_id: str, browser_profile_id: str, able: frozenset[str]) -> None:
-        runtime_id = session.runtime_id
-
         def send(event: str, payload: Mapping[str, Any]) -> None:
-            self._send(runtime_id, event, payload)
+            session.emit(BrowserAsked(event.rpartition(".")[2], payload, controller_id, self._name))
 
         identity = ControllerIdentity(lane_of(session), controller_id, browser_profile_id)
-        self._held[runtime_id] = Held(self._broker.attach(identity, able, send), send)
+        self._held[session.runtime_id] = Held(self._broker.attach(identity, able, send), send)
 
     def controller(self, runtime_id: str) -> Controller | None:
         """The controller of this session, if it is still this connection's."""
         held = self._held.get(runtime_id)
         return held.controller if held is not None and self._broker.owns(held.controller, held.send) else None
+
+    def wants(self, runtime_id: str, event: BrowserAsked) -> bool:
+        """Whether this connection was asked, or has the controller now that was asked on a former one."""
+        if event.asked == self._name:
+            return True
+        controller = self.controller(runtime_id)
+        return controller is not None and controller.identity.controller_id == event.controller_id
 
     def detach(self, runtime_id: str) -> None:
         controller = self.controller(runtime_id)

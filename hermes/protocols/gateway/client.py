@@ -7,11 +7,11 @@ has exactly the events before it on the wire and all later ones behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes.errors import InvalidParams
 from hermes.events import (
+    BrowserAsked,
     ClientRequestClosed,
     ClientRequestOpened,
     RedirectApplied,
@@ -34,6 +34,7 @@ from hermes.protocols.gateway.server import BRIDGED_REQUESTS, SERVER_REQUESTS, G
 from hermes.protocols.gateway.shapes import live_info
 from hermes.protocols.rpc.dispatcher import RpcConnection
 
+LARGEST_WINDOW: Final = 10_000
 STEERS: Final = (SteerAccepted, SteerDelivered, RedirectApplied)
 
 
@@ -54,6 +55,7 @@ class GatewayClient:
         self.legacy_declared = False
         self.progress_declared = False
         self.steers_declared = False
+        self.turns_declared = False
         self.current: str | None = None
         """Runtime id of the session that this client made, resumed or activated last."""
         self.columns = 80
@@ -63,13 +65,20 @@ class GatewayClient:
         """What a client of the older dialect steered before a turn ran, by runtime id: its next turn gets it."""
         self.known_skills: frozenset[str] | None = None
         self.questions = QuestionDesk(self)
-        self.browsers = BrowserDesk(server.tree.browsers, self._browser_event)
+        self.browsers = BrowserDesk(server.tree.browsers, connection.name)
         self.tree_watch: PooledTask | None = None
         self._watches: dict[str, Watch] = {}
 
     @property
     def name(self) -> str:
         return self.connection.name
+
+    def take_size(self, columns: int | None, lines: int | None = None) -> None:
+        """Its window, as far as a terminal can have such a size."""
+        if columns is not None:
+            self.columns = min(max(columns, 1), LARGEST_WINDOW)
+        if lines is not None:
+            self.lines = min(max(lines, 1), LARGEST_WINDOW)
 
     # --- what it can show ---
 
@@ -100,11 +109,14 @@ class GatewayClient:
             return True
         return method in SERVER_REQUESTS and (self.declared is True or (not self.is_websocket and self.reads_requests))
 
-    def wants(self, event: SessionEvent) -> bool:
+    def wants(self, session: Session, event: SessionEvent) -> bool:
         """Output of running tools comes often and most hosts have no use for it: it goes to those who asked for it.
-        So does what others say to a running turn, which hosts of the protocol's older days do not know."""
+        So does what others say to a running turn, which hosts of the protocol's older days do not know. What a browser
+        is asked goes to whom it belongs."""
         if isinstance(event, ToolProgress):
             return self.progress_declared
+        if isinstance(event, BrowserAsked):
+            return self.browsers.wants(session.runtime_id, event)
         return self.steers_declared or not isinstance(event, STEERS)
 
     # --- sessions ---
@@ -166,21 +178,18 @@ class GatewayClient:
             return
         if isinstance(event, ClientRequestClosed) and not self.questions.closed(session, event):
             return
-        if not self.wants(event):
+        if not self.wants(session, event):
             return
         if isinstance(event, SessionInfoChanged) and self.older:
             facts = WireEvent("session.info", legacy_info(live_info(event.info)))
             self.send_event(event_frame(facts, session.runtime_id, run[0].seq))
             return
-        frame = run_frame(run, session.runtime_id, self.server.shown)
+        frame = run_frame(run, session.runtime_id, self.server.shown, turns=self.turns_declared)
         if frame:
             self.connection.send_frame(frame)
 
     def send_event(self, frame: bytes) -> None:
         self.connection.send_frame(frame)
-
-    def _browser_event(self, runtime_id: str, event: str, payload: Mapping[str, Any]) -> None:
-        self.send_event(event_frame(WireEvent(event, dict(payload)), runtime_id))
 
     def guess_session(self, runtime_id: str | None) -> Session:
         """The named session, else the current one, else the only one that is live (gateway §8.4)."""

@@ -103,6 +103,7 @@ SideEvent = (
     | ev.HistoryRewound
     | ev.HistoryCompressed
     | ev.CommandsChanged
+    | ev.BrowserAsked
     | ev.ClientRequestOpened
     | ev.SessionClosed
 )
@@ -137,6 +138,9 @@ def _translate_side_event(event: SideEvent) -> WireEvent | None:
         case ev.SteerDelivered(text=text, tool_call_id=call_id):
             behind = {} if call_id is None else {"tool_id": call_id}
             return WireEvent("message.steer", {"text": text, "status": "delivered"} | behind)
+        case ev.BrowserAsked(kind=kind, payload=payload):
+            # Only for the connection that controls that browser.
+            return WireEvent(f"browser.controller.{kind}", dict(payload))
         case ev.RedirectApplied(text=text):
             return WireEvent("message.steer", {"text": text, "status": "redirected"})
         case (
@@ -375,7 +379,9 @@ def notification(event: ev.Notice) -> WireEvent | None:
 # --- frames ----------------------------------------------------------------------------------------------------------
 
 
-def event_params(wire: WireEvent, session_id: str | None, seq: int | None = None) -> dict[str, Any]:
+def event_params(
+    wire: WireEvent, session_id: str | None, seq: int | None = None, turn_id: str | None = None
+) -> dict[str, Any]:
     """The ``params`` of an event frame (§1.4): what ``session.events.since`` gives back."""
     params: dict[str, Any] = {"type": wire.type}
     if session_id is not None:
@@ -384,8 +390,16 @@ def event_params(wire: WireEvent, session_id: str | None, seq: int | None = None
         params["payload"] = wire.payload
     if seq is not None:
         params["seq"] = seq
+    if turn_id is not None:
+        params["turn_id"] = turn_id
     return params
 
 
-def event_frame(wire: WireEvent, session_id: str | None, seq: int | None = None) -> bytes:
-    return encode({"jsonrpc": "2.0", "method": "event", "params": event_params(wire, session_id, seq)})
+def event_frame(wire: WireEvent, session_id: str | None, seq: int | None = None, turn_id: str | None = None) -> bytes:
+    return encode({"jsonrpc": "2.0", "method": "event", "params": event_params(wire, session_id, seq, turn_id)})
+
+
+def turn_of(event: ev.SessionEvent) -> str | None:
+    """The turn that this event belongs to, if it belongs to one."""
+    turn_id: str | None = getattr(event, "turn_id", None)
+    return turn_id

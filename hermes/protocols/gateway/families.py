@@ -10,6 +10,7 @@ from hermes.protocols.gateway import (
     methods_commands,
     methods_config,
     methods_history,
+    methods_host,
     methods_listing,
     methods_spawn_tree,
     methods_tree,
@@ -28,4 +29,5 @@ OTHER_FAMILIES: Final[tuple[MethodTable[GatewayClient], ...]] = (
     methods_config.methods,
     methods_listing.methods,
     methods_commands.methods,
+    methods_host.methods,
 )

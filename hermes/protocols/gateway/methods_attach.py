@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-import trio
-
 from hermes.agent.attachments import dropped_path
 from hermes.errors import EmptyText, HermesError, InvalidParams
 from hermes.nurseries import attachments
 from hermes.nurseries.attachments import AttachedImage
 from hermes.nurseries.clipboard import clipboard_image
+from hermes.nurseries.places import is_file
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway import schemas_work as w
 from hermes.protocols.gateway.client import GatewayClient
@@ -94,7 +93,7 @@ async def detect_drop(client: GatewayClient, params: w.InputDetectDropParams) ->
     if named is None:
         return {"matched": False}
     path = attachments.full_path(session, named.path)
-    if not await trio.Path(path).is_file():
+    if not await is_file(path):
         return {"matched": False}
     if attachments.names_image(path):
         try:

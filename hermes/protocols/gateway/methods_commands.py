@@ -118,7 +118,7 @@ async def shell_exec(client: GatewayClient, params: c.ShellExecParams) -> dict[s
     ended = await run_shell(client.server.services, params.command, cwd)
     if ended.timed_out:
         raise Unavailable("the command took too long and was ended")
-    return {"stdout": ended.output, "stderr": "", "code": ended.code}
+    return {"stdout": ended.output, "stderr": ended.errors, "code": ended.code}
 
 
 # --- completion ------------------------------------------------------------------------------------------------------

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes.errors import SessionNotFound
+from hermes.errors import SessionNotFound, SessionOwnedElsewhere
 from hermes.messages import Row
 from hermes.nurseries import session_history
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.client import GatewayClient
-from hermes.protocols.gateway.events import event_params, translate
+from hermes.protocols.gateway.events import event_params, translate, turn_of
 from hermes.protocols.gateway.server import BRIDGED_REQUESTS, SERVER_REQUESTS
 from hermes.protocols.gateway.shapes import open_requests, preview, snapshot
 from hermes.protocols.rpc.method_table import Answer, Awaiting, MethodTable
@@ -46,6 +46,7 @@ def client_capabilities(client: GatewayClient, params: s.ClientCapabilitiesParam
     client.legacy_declared = params.legacy_requests is True
     client.progress_declared = params.tool_progress is True
     client.steers_declared = params.steers is True
+    client.turns_declared = params.turn_ids is True
     return {"server_requests": sorted((*SERVER_REQUESTS, *BRIDGED_REQUESTS)), "declines_not_shown": True}
 
 
@@ -74,8 +75,7 @@ def _active_item(session: Session, current: str | None) -> dict[str, Any]:
 @methods.method("session.activate", s.SessionActivateParams, "SessionSnapshot")
 def activate(client: GatewayClient, params: s.SessionActivateParams) -> Any:
     session = client.session(params.session_id)
-    if params.cols is not None:
-        client.columns = params.cols
+    client.take_size(params.cols)
 
     def answer(rows: tuple[Row, ...] | None) -> Answer[dict[str, Any]]:
         client.make_current(session)
@@ -111,17 +111,35 @@ def close(client: GatewayClient, params: s.SessionCloseParams) -> Any:
 
 
 @methods.method("session.events.since", s.SessionEventsSinceParams, "SessionEventsSinceResult")
-def events_since(client: GatewayClient, params: s.SessionEventsSinceParams) -> dict[str, Any]:
-    """Missed events by number; ``truncated`` when some are gone."""
-    session = client.session(params.session_id)
+def events_since(client: GatewayClient, params: s.SessionEventsSinceParams) -> Any:
+    """Missed events by number; ``truncated`` when some are gone. A stored key is told more than unknown."""
+    try:
+        session = client.session(params.session_id)
+    except SessionNotFound:
+        return Awaiting(lambda: _not_live_here(client, params.session_id))
+    return _events_since(client, session, params.last_seen)
+
+
+async def _not_live_here(client: GatewayClient, named: str) -> dict[str, Any]:
+    services = client.server.tree.services
+    if await services.store.get_session(named) is None:
+        raise SessionNotFound
+    owner = await services.store.lease_holder(named)
+    if owner is not None and owner != services.owner:
+        raise SessionOwnedElsewhere(str(owner))
+    raise SessionNotFound("the session is stored and not live; resume it", data={"reason": "not_live"})
+
+
+def _events_since(client: GatewayClient, session: Session, last_seen: int) -> dict[str, Any]:
     client.catch_up(session)
     shown = client.server.shown()
-    entries, truncated = session.log.since(max(params.last_seen, 0))
+    entries, truncated = session.log.since(max(last_seen, 0))
     events = []
     for entry in entries:
-        wire = translate(entry.event, shown) if client.wants(entry.event) else None
+        wire = translate(entry.event, shown) if client.wants(session, entry.event) else None
         if wire is not None:
-            events.append(event_params(wire, session.runtime_id, entry.seq))
+            turn_id = turn_of(entry.event) if client.turns_declared else None
+            events.append(event_params(wire, session.runtime_id, entry.seq, turn_id))
     return {
         "events": events,
         "latest_seq": session.log.latest_seq,
@@ -150,9 +168,6 @@ def events_stats(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]
 def terminal_resize(client: GatewayClient, params: s.TerminalResizeParams) -> dict[str, Any]:
     """Terminals of the session's processes follow, and their programs are told (SIGWINCH)."""
     session = client.session(params.session_id)
-    if params.cols is not None:
-        client.columns = params.cols
-    if params.rows is not None:
-        client.lines = params.rows
+    client.take_size(params.cols, params.rows)
     session.processes.resize(client.columns, client.lines)
     return {"cols": client.columns}

@@ -35,8 +35,7 @@ def create(client: GatewayClient, params: s.SessionCreateParams) -> Any:
     server = client.server
     model, provider = (params.model or "").strip() or None, (params.provider or "").strip() or None
     server.check_model(model, provider)
-    if params.cols is not None:
-        client.columns = params.cols
+    client.take_size(params.cols)
     session = server.registry.create(
         source=params.source,
         cwd=params.cwd or server.default_cwd(),
@@ -146,8 +145,7 @@ def resume(client: GatewayClient, params: s.SessionResumeParams) -> Awaiting[Any
     """By stored key or exact title; a session that is live already is shared, nobody is evicted."""
     if not params.session_id:
         raise MissingSessionId
-    if params.cols is not None:
-        client.columns = params.cols
+    client.take_size(params.cols)
     live = client.server.registry.by_key(params.session_id) or _live_by_title(client, params.session_id)
     if live is not None:
         # An answer may be in the same write: it is read before this request has its turn.

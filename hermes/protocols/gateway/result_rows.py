@@ -28,6 +28,7 @@ class ReplayedEvent(Row):
     session_id: str
     payload: Json = None
     seq: int
+    turn_id: str | None = None
 
 
 class StoppedNode(Row):
@@ -241,6 +242,25 @@ class RollbackCheckpoint(Row):
     hash: str
     timestamp: str
     message: str
+
+
+class MachineInfo(Row):
+    os_family: str
+    os_release: str
+    native_arch: str
+    cpu_model: str | None = None
+    ram_gb: int | None = None
+    vendor: str | None = None
+    wsl: bool
+    container: bool
+
+
+class ProfileRow(Row):
+    name: str
+    path: str
+    is_default: bool
+    model: str
+    provider: str
 
 
 # --- commands --------------------------------------------------------------------------------------------------------

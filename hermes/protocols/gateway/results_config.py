@@ -157,6 +157,34 @@ class RollbackRestoreResult(OpenResult):
     success: bool
 
 
+class InsightsGetResult(Result):
+    days: int
+    sessions: int
+    messages: int
+
+
+class SystemBatteryResult(Result):
+    available: bool
+    percent: int | None = None
+    plugged: bool | None = None
+    category: Literal["good", "warn", "bad", "critical", "dim"] | None = None
+
+
+class MachineFactsResult(Result):
+    machine: rows.MachineInfo
+    machine_kind: str
+    has_nvidia_gpu: bool
+    locale: str | None = None
+
+
+class ProfilesListResult(Result):
+    profiles: list[rows.ProfileRow]
+
+
+class LlmOneshotResult(Result):
+    text: str
+
+
 class CommandsCatalogResult(Result):
     pairs: list[tuple[str, str]]
     sub: dict[str, list[str]]

@@ -87,6 +87,7 @@ class ClientCapabilitiesParams(GatewayParams):
     legacy_requests: bool | None = None
     tool_progress: bool | None = None
     steers: bool | None = None
+    turn_ids: bool | None = None
 
 
 class SessionActivateParams(SessionParams):

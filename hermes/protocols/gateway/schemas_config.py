@@ -97,6 +97,28 @@ class RollbackRestoreParams(KeyedSessionParams):
     file_path: str | None = None
 
 
+# --- beside the conversations (methods_host.py) ----------------------------------------------------------------------
+
+
+class InsightsGetParams(GatewayParams):
+    days: Annotated[int, Field(ge=1, le=36_500)] = 30
+
+
+class ProfilesListParams(GatewayParams):
+    include_sessions: bool = False
+
+
+class LlmOneshotParams(GatewayParams):
+    template: str | None = None
+    instructions: str | None = None
+    input: str | None = None
+    variables: dict[str, Json] | None = None
+    task: str | None = None
+    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
+    max_tokens: Annotated[int | None, Field(gt=0, le=100_000)] = None
+    session_id: str | None = None
+
+
 # --- commands (methods_commands.py) ----------------------------------------------------------------------------------
 
 

@@ -63,6 +63,8 @@ class SessionLiveInfo(OpenShape):
     profile_name: str
     provider: str | None = None
     reasoning_effort: str | None = None
+    service_tier: str | None = None
+    fast: bool | None = None
     yolo: bool | None = None
     approval_mode: str | None = None
     terminal_backend: str | None = None
@@ -101,6 +103,8 @@ class InflightTurn(OpenShape):
     """The running turn so far, or the failed one until the next begins (§4.9)."""
 
     user: str
+    content: list[dict[str, Json]] | None = None
+    """The prompt in parts, when it came with pictures: as in the messages, where it stands once the turn is over."""
     assistant: str
     streaming: bool
     corrections: list[str] | None = None

@@ -93,11 +93,15 @@ class SubagentTailParams(SessionParams):
     subagent_id: str
 
 
+Moment = Annotated[float | None, Field(ge=0, le=253_402_300_799)]
+"""Seconds since 1970, up to the last that has a year of four digits."""
+
+
 class SpawnTreeSaveParams(KeyedParams):
     subagents: list[dict[str, Json]]
     session_id: str | None = None
-    started_at: float | None = None
-    finished_at: float | None = None
+    started_at: Moment = None
+    finished_at: Moment = None
     label: str | None = None
 
 

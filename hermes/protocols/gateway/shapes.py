@@ -82,6 +82,8 @@ def live_info(info: SessionInfo) -> dict[str, Any]:
     for name, value in (
         ("title", info.title),
         ("reasoning_effort", info.reasoning_effort),
+        ("service_tier", info.service_tier),
+        ("fast", None if info.service_tier is None else info.service_tier == "fast"),
         ("personality", info.personality),
         ("credential_warning", info.credential_warning),
     ):
@@ -190,7 +192,7 @@ def snapshot(session: Session, rows: Iterable[Row] | None, *, inline_images: boo
         "turn_started_at": turn.started_at if turn is not None else None,
         "status": live_status(session),
         "started_at": session.created_at,
-        "inflight": inflight(session),
+        "inflight": inflight(session, inline_images=inline_images),
         "open_requests": open_requests(session),
     }
     queued = session.slot.queued
@@ -204,13 +206,20 @@ def snapshot(session: Session, rows: Iterable[Row] | None, *, inline_images: boo
     return shape
 
 
-def inflight(session: Session) -> dict[str, Any] | None:
-    """The running or the retained failed turn (§4.9). The origin is told only of turns that the server started."""
+def inflight(session: Session, *, inline_images: bool = True) -> dict[str, Any] | None:
+    """The running or the retained failed turn (§4.9). The origin is told only of turns that the server started.
+
+    The prompt of a running turn is in no ``messages`` yet, so its pictures are here, in parts as they are there.
+    """
     shape = session.inflight()
     turn = session.slot.turn
-    if shape is not None and turn is not None and turn.prompt.source == PROMPT_SOURCE:
+    if shape is None or turn is None:
+        return shape
+    if turn.prompt.source == PROMPT_SOURCE:
         shape.pop("display_kind", None)
         shape.pop("display_metadata", None)
+    if isinstance(turn.prompt.content, tuple):
+        shape["content"] = [_part(part, inline_images) for part in turn.prompt.content]
     return shape
 
 

@@ -31,6 +31,27 @@ SESSIONS_CHANGED_EVERY: Final = 2.0
 ANSWERS_WITHIN: Final = 2.0
 """Seconds that open requests get to be answered after the client has ended its input."""
 
+ALWAYS: Final = frozenset(
+    {
+        "approval.respond",
+        "clarify.lock",
+        "clarify.respond",
+        "client.capabilities",
+        "gateway.ping",
+        "ping",
+        "request.answer",
+        "scope.cancel",
+        "secret.respond",
+        "session.close",
+        "session.interrupt",
+        "session.steer",
+        "subagent.interrupt",
+        "sudo.respond",
+        "terminal.read.respond",
+    }
+)
+"""Taken however many requests of the connection wait: what stops, what answers, what asks whether anybody is there."""
+
 FAMILIES: Final[tuple[MethodTable[GatewayClient], ...]] = (
     methods_live.methods,
     methods_session.methods,
@@ -59,7 +80,9 @@ def dialect(*, is_websocket: bool) -> Dialect:
     def map_error(error: Exception, method: str) -> ErrorObject:
         return gateway_error(error, method, crash_code=crash_code)
 
-    return Dialect(map_error=map_error, map_params_error=gateway_params_error, answers_notifications=True)
+    return Dialect(
+        map_error=map_error, map_params_error=gateway_params_error, answers_notifications=True, always=ALWAYS
+    )
 
 
 async def serve_stdio(

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
+import trio
 from pydantic import ValidationError
 
 from hermes.errors import Overloaded
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 C = TypeVar("C")
 
+RESERVED = 64
+"""So many of those that are always taken may wait beside the others."""
+
 MOST_DROPPED_TOLD = 20
 """Ignored frames of one connection that are worth a line in the log; a peer that sends nothing else gets no more."""
 
@@ -45,6 +49,7 @@ class Dialect:
     ``map_params_error``: the same for parameters that the model refused. ``before``: called before a method is
     looked up, may refuse the call. ``cancel_method``: the notification that cancels a request, and the parameter
     that holds its id. ``answers_notifications``: whether calls without an id are answered with a null one.
+    ``always``: methods that are taken although as many requests wait as may: stops, answers, signs of life.
     """
 
     map_error: Callable[[Exception, str], ErrorObject]
@@ -53,6 +58,7 @@ class Dialect:
     cancel_method: str = "$/cancel_request"
     cancel_id_keys: tuple[str, ...] = ("requestId", "id")
     answers_notifications: bool = False
+    always: frozenset[str] = frozenset()
     cancelled: ErrorObject = ErrorObject(REQUEST_CANCELLED, "request cancelled")
 
 
@@ -87,7 +93,8 @@ class RpcConnection(Generic[C]):
         self._table = table
         self._dialect = dialect
         self._peer = Peer(answers_notifications=dialect.answers_notifications)
-        self._tree = ConnectionTree(channel.name, max_requests=max_requests, farewell_within=farewell_within)
+        self._max_requests = max_requests
+        self._tree = ConnectionTree(channel.name, max_requests=max_requests + RESERVED, farewell_within=farewell_within)
         self._waiting: dict[int, _Waiting] = {}
         self._reply_handlers: dict[str, ReplyHandler] = {}
         self._dropped = 0
@@ -234,7 +241,17 @@ class RpcConnection(Generic[C]):
         if method is None:
             self._refuse(call, ErrorObject(METHOD_NOT_FOUND, f"unknown method: {call.method}"))
             return
+        if self._tree.waiting_requests >= self._max_requests and call.method not in self._dialect.always:
+            # Before its handler runs: what is refused has done nothing.
+            self._refuse(call, self._dialect.map_error(self._too_many(), call.method))
+            return
         self._call(ctx, call, method)
+
+    def _too_many(self) -> Overloaded:
+        return Overloaded(
+            f"{self._tree.waiting_requests} requests of this connection wait for their answers, which is its limit; "
+            "send more when some have come"
+        )
 
     def _take_cancel(self, call: Call) -> None:
         for key in self._dialect.cancel_id_keys:
@@ -268,6 +285,9 @@ class RpcConnection(Generic[C]):
     def _start_waiting(self, call: Call, awaiting: Awaiting[Any]) -> None:
         async def wait() -> None:
             try:
+                if awaiting.on_cancel is None:
+                    # A cancel right behind its request is read before this returns: then nothing has begun.
+                    await trio.lowlevel.checkpoint()
                 await self._wait(call, awaiting)
             finally:
                 self._waiting.pop(call.number, None)
@@ -278,8 +298,8 @@ class RpcConnection(Generic[C]):
                 name=f"{self.name} {call.method} #{call.number}",
                 on_cancelled=lambda: self._refuse(call, self._dialect.cancelled),
             )
-        except PoolFull as error:
-            raise Overloaded(str(error)) from None
+        except PoolFull:
+            raise self._too_many() from None
         self._waiting[call.number] = _Waiting(task, awaiting.on_cancel)
 
     async def _wait(self, call: Call, awaiting: Awaiting[Any]) -> None:

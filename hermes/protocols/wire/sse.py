@@ -14,6 +14,7 @@ from hermes.records import dataclass
 DEFAULT_MAX_EVENT = 16 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 _LINE_ENDS: Final = (0x0A, 0x0D)
+_OTHER_LINE_ENDS: Final = ((b"\xc2\x85", rb"\u0085"), (b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"))
 
 
 def sse_event(data: bytes | str, *, event: str | None = None, id: str | int | None = None) -> bytes:
@@ -33,6 +34,20 @@ def sse_event(data: bytes | str, *, event: str | None = None, id: str | int | No
         parts.append(b"data: " + body + b"\n")
     parts.append(b"\n")
     return b"".join(parts)
+
+
+def json_event(value: bytes, *, event: str | None = None, id: str | int | None = None) -> bytes:
+    """One event frame whose data is this JSON text."""
+    return sse_event(on_one_line(value), event=event, id=id)
+
+
+def on_one_line(value: bytes) -> bytes:
+    """JSON text without the characters that end a line for many readers though not for the standard: they split a
+    frame's data where Unicode says a line may end."""
+    if not value.isascii():
+        for raw, escaped in _OTHER_LINE_ENDS:
+            value = value.replace(raw, escaped)
+    return value
 
 
 def sse_comment(text: str = "") -> bytes:

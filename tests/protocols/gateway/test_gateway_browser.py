@@ -54,6 +54,8 @@ async def test_a_turn_of_this_gateway_acts_in_the_registered_browser() -> None:
         await client.call("prompt.submit", session_id=session_id, text="open the docs")
         command = await client.event("browser.controller.command")
         assert command["session_id"] == session_id
+        numbers = [frame["params"]["seq"] for frame in client.frames if "seq" in frame.get("params", {})]
+        assert numbers == sorted(set(numbers)) and command["seq"] == numbers[-1]
         asked = command["payload"]
         assert (asked["action"], asked["arguments"]) == ("browser_navigate", {"url": "https://docs.example/"})
         assert (asked["controller_id"], asked["browser_profile_id"]) == ("ext-1", "work")
@@ -121,6 +123,8 @@ async def test_only_the_connection_that_registered_may_answer() -> None:
         assert await other.call("browser.controller.detach", session_id=session_id) == FORBIDDEN
         types = [frame.get("params", {}).get("type", "") for frame in other.frames]
         assert not any(type.startswith("browser.") for type in types)
+        replayed = (await other.call("session.events.since", session_id=session_id, last_seen=0))["events"]
+        assert not any(event["type"].startswith("browser.") for event in replayed)
         assert await client.call("browser.controller.heartbeat", session_id=session_id) == {"ok": True}
         await client.call("session.interrupt", session_id=session_id)
 
@@ -148,5 +152,8 @@ async def test_a_closed_connection_leaves_its_browser_offline_and_a_new_one_goes
         assert list(controller.pending) == [asked["command_id"]]
         await second.call("session.activate", session_id=session_id)
         await second.call("browser.controller.register", session_id=session_id, **BROWSER)
+        replayed = await second.call("session.events.since", session_id=session_id, last_seen=0)
+        commands = [event for event in replayed["events"] if event["type"] == "browser.controller.command"]
+        assert [event["payload"] for event in commands] == [asked], "what was on its way when the connection was lost"
         answer = {"session_id": session_id, "command_id": asked["command_id"], "ok": True, "result": "there"}
         assert await second.call("browser.controller.result", **answer) == {"accepted": True}

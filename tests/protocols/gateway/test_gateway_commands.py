@@ -13,6 +13,7 @@ import trio
 
 from hermes.config import load_settings
 from hermes.live_config import LiveConfig
+from hermes.nurseries import host_processes
 from hermes.nurseries.mcp_config import McpServerConfig
 from hermes.nurseries.mcp_servers import McpServers
 from hermes.nurseries.mcp_transport import TransportHost
@@ -289,10 +290,34 @@ async def test_the_command_line_and_the_shell_run_and_are_guarded(tmp_path: Path
                 await host.call("cli.exec", argv=wrong)
             assert refused.value.code == 4003
         assert (await host.call("shell.exec", command="echo hi; exit 3")) == {"stdout": "hi\n", "stderr": "", "code": 3}
+        apart = await host.call("shell.exec", command="echo out; echo err >&2; cat")
+        assert apart == {"stdout": "out\n", "stderr": "err\n", "code": 0}
+        long = await host.call("shell.exec", command="seq 100000; seq 50000 >&2; kill -9 $$")
+        assert (len(long["stdout"]), len(long["stderr"]), long["code"]) == (4000, 2000, 137)
+        assert long["stdout"].endswith("\n100000\n") and long["stderr"].endswith("\n50000\n")
         for command, code in (("rm -rf /", 4005), ("  ", 4004)):
             with pytest.raises(Refusal) as guarded:
                 await host.call("shell.exec", command=command)
             assert guarded.value.code == code
+
+
+async def test_a_difference_is_shown_where_there_is_a_repository_and_said_to_be_none_elsewhere(tmp_path: Path) -> None:
+    services, _ = make_services(home=tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = (await host.call("session.create", cwd=str(tmp_path)))["session_id"]
+        for command in ("/diff", "/diff --stat"):
+            told = await host.call("slash.exec", session_id=session_id, command=command)
+            assert told["output"] == "this directory is not in a git repository"
+
+
+async def test_a_shell_command_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_processes, "SHELL_SECONDS", 0.3)
+    services, _ = make_services(home=tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        with pytest.raises(Refusal) as refused:
+            await host.call("shell.exec", command="sleep 300")
+        assert refused.value.code == 5002
+        assert services.supervisor.live() == []
 
 
 def _type(frame: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from hermes.nurseries.event_log import EventLog
 from hermes.protocols import error_table
 from hermes.protocols.gateway.backlog import entry_frame
 from hermes.protocols.gateway.events import Shown, translate
-from hermes.protocols.gateway.surface import STDIO_TABLE, WEBSOCKET_TABLE
+from hermes.protocols.gateway.surface import ALWAYS, STDIO_TABLE, WEBSOCKET_TABLE
 from tests.support.core import make_services, running_tree
 from tests.support.gateway_host import Refusal, connected
 
@@ -63,6 +63,10 @@ def test_the_method_exists(name: str) -> None:
 def test_only_websocket_clients_have_the_gateway_ping() -> None:
     assert STDIO_TABLE.find("gateway.ping") is None
     assert WEBSOCKET_TABLE.find("gateway.ping") is not None
+
+
+def test_what_is_always_taken_are_methods() -> None:
+    assert set(WEBSOCKET_TABLE.names()) >= ALWAYS
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

@@ -22,6 +22,15 @@ One JSON-RPC object per line (`hermes gateway`, standard input and output) or pe
 Methods that change something take a `request_key` (or `idempotency_key`; `prompt.submit` also `client_message_id`): for
 five minutes a repeat under the same key, on any connection of the server, gets the first answer and is not done again;
 with other parameters it is refused with code 4009. A refused call is judged anew.
+
+Unknown methods (-32601) are, of those that other servers of this protocol have: `browser.manage`, `connection.respond`,
+`cron.manage`, `handoff.*`, `i18n.*`, `image.generate`, `learning.*`, `mcp.catalog`, `mcp.servers.add` and its relatives
+that change the configuration (it is a file: `mcp_servers` in `config.yaml`, then `reload.mcp`), `message.react`,
+`pdf.attach`, `plugins.manage`, `preview.restart`, `profiles.*` except the list, `projects.*`, `session.control*`,
+`session.foreign.*`, `session.workspace.move`, `vault.*`, `verification.status`, `voice.*`, and everything that belongs
+to an account with a vendor. So are the slash commands `/goal`, `/subgoal`, `/loop`, `/heartbeat`, `/cron`, `/moa`,
+`/worktree`, `/snapshot`, `/handoff`, `/browser`, `/voice`, `/update`, `/import`: turns that go on by themselves and
+schedules are not offered.
 """
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from hermes.errors import IdempotencyConflict
+from hermes.nurseries.repeats import Repeats
 from hermes.nurseries.session_options import empty
 from hermes.protocols.gateway.schemas import KeyedParams
 from hermes.protocols.gateway.surface import WEBSOCKET_TABLE
@@ -16,11 +19,12 @@ from tests.support.gateway_host import GatewayHost, Refusal, connected, gateway_
 
 READS = """
 agents.list approval.pending approval.received client.capabilities command.resolve commands.catalog complete.path
-complete.slash config.get config.show delegation.status gateway.capabilities gateway.ping mcp.servers.list
-mcp.servers.status mcp.servers.test model.options ping plugins.list process.list project.facts rollback.diff
-rollback.list session.active_list session.context_breakdown session.events.since session.events.stats session.history
-session.list session.most_recent session.status session.usage setup.runtime_check setup.status skills.manage
-spawn_tree.list spawn_tree.load subagent.list subagent.tail tools.list tools.show toolsets.list tree.get
+complete.slash config.get config.show delegation.status gateway.capabilities gateway.ping insights.get llm.oneshot
+machine.facts mcp.servers.list mcp.servers.status mcp.servers.test model.options ping plugins.list process.list
+profiles.list project.facts rollback.diff rollback.list session.active_list session.context_breakdown
+session.events.since session.events.stats session.history session.list session.most_recent session.status
+session.usage setup.runtime_check setup.status skills.manage spawn_tree.list spawn_tree.load subagent.list
+subagent.tail system.battery tools.list tools.show toolsets.list tree.get
 """.split()  # noqa: SIM905
 SETS_ITS_OWN_STATE = "session.activate session.resume terminal.resize tree.subscribe".split()  # noqa: SIM905
 """Attaching and sizes: the same call again is the same state."""
@@ -65,6 +69,33 @@ async def test_another_body_under_the_same_key_is_refused(autojump_clock: Any) -
         assert refused.value.code == 4009 and "session busy" not in refused.value.message
         assert len(model.requests) == 1
         await host.call("prompt.submit", session_id=other_id, text="stop", client_message_id="m")
+
+
+async def test_a_key_is_meant_for_one_method_of_one_session() -> None:
+    services, _ = make_services()
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id, other_id = [(await host.call("session.create"))["session_id"] for _ in range(2)]
+        key = {"request_key": "k"}
+        await host.call("session.title", session_id=session_id, title="one", **key)
+        moved = await host.call("session.cwd.set", session_id=session_id, cwd="/tmp", **key)
+        assert moved["cwd"] == "/tmp"
+        assert (await host.call("session.title", session_id=other_id, title="two", **key))["title"] == "two"
+        for method, changed in (("session.title", {"title": "three"}), ("session.cwd.set", {"cwd": "/"})):
+            with pytest.raises(Refusal) as refused:
+                await host.call(method, session_id=session_id, idempotency_key="k", **changed)
+            assert refused.value.code == 4009
+        assert (await host.call("session.title", session_id=session_id))["title"] == "one"
+        assert tree.registry.get(session_id).memory.cwd == "/tmp"
+
+
+async def test_a_large_body_is_not_kept_with_its_key() -> None:
+    repeats = Repeats()
+    body = b"x" * 1_000_000
+    holders = sys.getrefcount(body)
+    outcome = repeats.begin(["k"], body)
+    assert sys.getrefcount(body) == holders and repeats.find(["k"], body) is outcome
+    with pytest.raises(IdempotencyConflict):
+        repeats.find(["k"], body + b"y")
 
 
 async def test_a_refused_request_is_judged_anew(autojump_clock: Any) -> None:

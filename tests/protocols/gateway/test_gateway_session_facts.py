@@ -57,3 +57,16 @@ async def test_a_session_that_is_not_ready_yet_names_the_model_that_it_will_begi
         assert (info["lazy"], info["model"], info["provider"]) == (True, "m-1", "custom")
         chosen = (await host.call("session.create", model="m-2", provider="openrouter"))["info"]
         assert (chosen["model"], chosen["provider"]) == ("m-2", "openrouter")
+
+
+async def test_the_service_tier_that_a_session_was_given_is_among_its_facts(autojump_clock: Any) -> None:
+    services, _ = make_services()
+    async with running_tree(services) as tree, connected(tree) as host:
+        made = await host.call("session.create", fast=True)
+        assert (made["info"]["fast"], made["info"]["service_tier"]) == (True, "fast")
+        await host.call("config.set", key="fast", value="normal", session_id=made["session_id"])
+        told = await host.until(
+            lambda frame: frame.get("params", {}).get("payload", {}).get("service_tier") == "normal"
+        )
+        assert told["params"]["type"] == "session.info" and told["params"]["payload"]["fast"] is False
+        assert "fast" not in (await host.call("session.create"))["info"]

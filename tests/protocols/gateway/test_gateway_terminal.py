@@ -81,3 +81,12 @@ async def test_a_size_that_is_none_is_refused() -> None:
                 await host.call("terminal.resize", session_id=session_id, cols=cols)
             assert refused.value.code == -32000
         assert await host.call("terminal.resize", session_id=session_id) == {"cols": 80}
+
+
+async def test_a_window_that_no_terminal_has_is_taken_as_the_largest() -> None:
+    services, _ = make_services()
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = (await host.call("session.create", cols=10**6))["session_id"]
+        assert await host.call("terminal.resize", session_id=session_id, rows=40) == {"cols": 10_000}
+        await host.call("session.activate", session_id=session_id, cols=-5)
+        assert await host.call("terminal.resize", session_id=session_id) == {"cols": 1}

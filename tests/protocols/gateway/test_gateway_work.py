@@ -271,6 +271,24 @@ async def test_images_wait_for_the_next_prompt(tmp_path: Path) -> None:
         assert missing.value.code == 4016
 
 
+async def test_who_joins_a_running_turn_sees_the_pictures_of_its_prompt(tmp_path: Path) -> None:
+    services, _ = make_services(hang(), home=tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host, connected(tree, name="second") as second:
+        session_id = (await host.call("session.create"))["session_id"]
+        await host.call("image.attach_bytes", content_base64=PNG, filename="a.png", session_id=session_id)
+        await host.call("prompt.submit", text="see", session_id=session_id)
+        await host.event("message.start")
+        joined = await second.call("session.activate", session_id=session_id, omit_messages=True)
+        picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+        assert joined["inflight"]["content"] == [{"type": "text", "text": "see"}, picture]
+        key = joined["session_key"]
+        bare = await second.call("session.resume", session_id=key, inline_images=False)
+        assert bare["inflight"]["content"] == [{"type": "text", "text": "see"}, {"type": "text", "text": "[image]"}]
+        await host.call("session.interrupt", session_id=session_id)
+        settled = await second.call("session.activate", session_id=session_id)
+        assert (settled["inflight"], settled["messages"][0]["content"]) == (None, joined["inflight"]["content"])
+
+
 async def test_files_are_named_by_reference(tmp_path: Path) -> None:
     home, work = tmp_path / "home", tmp_path / "work"
     work.mkdir()

@@ -68,6 +68,12 @@ def polite(world: World, params: dict[str, Any]) -> Awaiting[dict[str, Any]]:
     return Awaiting(rest, on_cancel=world.gate.set)
 
 
+@methods.method("set", NoteParams)
+async def set_(world: World, params: NoteParams) -> dict[str, Any]:
+    world.log.append(f"set {params.text}")
+    return {}
+
+
 @methods.method("crash", None)
 def crash(world: World, params: dict[str, Any]) -> None:
     raise ValueError("boom")
@@ -223,6 +229,16 @@ async def test_a_cancelled_request_is_answered_once_as_cancelled() -> None:
         assert [frame["id"] for frame in talk.client.sent] == ["p", 2]
 
 
+async def test_a_cancel_right_behind_its_request_is_read_before_anything_has_begun() -> None:
+    async with conversation(ACP_LIKE) as talk:
+        for number in range(20):
+            cancel = {"method": "$/cancel_request", "params": {"requestId": number}}
+            talk.client.say(request(number, "set", text="a"), cancel)
+            frames = await talk.client.heard(number + 1)
+            assert code_of(frames[-1]) == (number, -32800)
+        assert talk.world.log == []
+
+
 async def test_work_that_answers_by_itself_is_asked_instead_of_cancelled() -> None:
     async with conversation(ACP_LIKE) as talk:
         talk.client.say(request(1, "polite"), {"method": "$/cancel_request", "params": {"id": 1}})
@@ -237,6 +253,19 @@ async def test_more_waiting_requests_than_allowed_are_refused_and_room_comes_bac
         await talk.client.heard(3)
         talk.client.say(request(9, "wait", text="again"))
         assert (await talk.client.heard(4))[3] == result(9, {"text": "again"})
+
+
+async def test_what_is_refused_because_too_many_wait_has_done_nothing_and_a_stop_is_taken_all_the_same() -> None:
+    async with conversation(Dialect(map_error, map_params_error, always=frozenset({"set"})), max_requests=2) as talk:
+        talk.client.say(
+            request(0, "wait", text="a"),
+            request(1, "wait", text="b"),
+            request(2, "note", text="c"),
+            request(3, "set", text="d"),
+        )
+        assert code_of((await talk.client.heard(1))[0]) == (2, 5035)
+        assert (await talk.client.heard(2))[1] == result(3, {})
+        assert talk.world.log == ["begin a", "begin b", "set d"]
 
 
 async def test_a_second_request_with_an_open_id_does_not_steal_its_answer() -> None:
