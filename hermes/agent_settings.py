@@ -56,7 +56,9 @@ EffortWord = Annotated[Effort, BeforeValidator(_effort)]
 
 
 class Area(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", defer_build=True, coerce_numbers_to_str=True, allow_inf_nan=False
+    )
 
 
 class ModelSettings(Area):
@@ -269,9 +271,12 @@ class DelegationSettings(Area):
     provider: str = setting("", "Provider of children.")
     max_iterations: int = setting(250, "Model calls per child.", gt=0)
     max_concurrent_children: int = setting(10, "Children at the same time.", gt=0)
-    max_spawn_depth: int = setting(1, "How deep children may delegate.", ge=0)
+    max_spawn_depth: int = setting(1, "How deep delegation may go; a child needs the role orchestrator.", ge=0)
     max_summary_chars: int = setting(24_000, "Length of a child's report.", gt=0)
     child_timeout_seconds: Seconds = setting(0, "Limit of a child; 0: none.", ge=0)
+    stale_idle_seconds: Seconds = setting(450, "A child that is silent so long has stalled; 0: never.", ge=0)
+    stale_tool_seconds: Seconds = setting(1200, "The same while a tool of the child runs; 0: never.", ge=0)
+    stale_grace_seconds: Seconds = setting(120, "A stalled child is ended after so long.", ge=0)
     subagent_auto_approve: bool = setting(False, "Approve what children ask.")
     reasoning_effort: EffortWord = setting("", "Reasoning effort of children.")
 

@@ -39,7 +39,7 @@ from hermes.nurseries.mcp_servers import McpServers, session_tools
 from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.node_log import NodeLog
 from hermes.nurseries.node_spans import node_spans
-from hermes.nurseries.plugin_process import PluginHost
+from hermes.nurseries.plugin_process import CHILD, PluginHost
 from hermes.nurseries.plugin_tools import adapt_plugins
 from hermes.nurseries.process_tree import owner_tag
 from hermes.nurseries.processes import ProcessSupervisor
@@ -204,6 +204,7 @@ def tool_services(loaded: LoadedSettings, config: LiveConfig, mcp: McpServers) -
         sudo_password=lambda: config.loaded.credentials.get("SUDO_PASSWORD"),
         variables=DotenvVariables(config),
         connections=McpConnections(mcp, config),
+        child=CHILD,
     )
 
 

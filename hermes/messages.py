@@ -134,7 +134,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """Limits the caller set on the request; None means none of the caller's (decisions, "deadlines and budgets")."""
+    """Limits the caller set on the request; None means none of the caller's."""
 
     deadline_s: float | None = None
     max_iterations: int | None = None
@@ -169,6 +169,8 @@ class Prompt:
     history: tuple[Row, ...] | None = None
     limits: TurnLimits = TurnLimits()
     owns_processes: bool = False
+    exact_model: bool = False
+    """This turn runs with its model or fails: no fallback takes its place."""
     load_api_content: Callable[[], Awaitable[Content]] | None = None
     """Reads ``api_content`` when the turn begins (files the prompt names): so no surface and no cancel waits."""
     asks_here: bool = False

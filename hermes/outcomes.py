@@ -15,7 +15,7 @@ from hermes.records import dataclass
 
 
 class Cause(StrEnum):
-    """Why something was cancelled: a closed set (decisions, "one end, its names")."""
+    """Why something was cancelled: a closed set."""
 
     USER_INTERRUPT = "user_interrupt"
     RUN_STOP = "run_stop"

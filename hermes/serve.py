@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +33,8 @@ async def serve(loaded: LoadedSettings, options: ServeOptions) -> int:
     if not is_loopback(api.host) and not options.allow_remote:
         return cannot_start(
             f"{api.host} can be reached from other machines. Add --allow-remote if that is what you want; "
-            "use a proxy that adds TLS."
+            "use a proxy that adds TLS.",
+            loaded,
         )
     raise_descriptor_limit()
     limits = listener_limits(loaded)
@@ -39,15 +42,13 @@ async def serve(loaded: LoadedSettings, options: ServeOptions) -> int:
         key = read_server_key(loaded.home, configured=api.key)
         listeners = await open_listeners(api.host, api.port, limits)
     except InvalidValue as error:
-        return cannot_start(error.message)
+        return cannot_start(error.message, loaded)
     except OSError as error:
-        return cannot_start(
-            f"cannot listen on {api.host}:{api.port}: {error.strerror or error}. Choose another --port."
-        )
+        return cannot_start(cannot_listen(api.host, api.port, error), loaded)
     try:
         tree = await start_tree(loaded)
     except StoreUnavailable as error:
-        return cannot_start(error.message)
+        return cannot_start(error.message, loaded)
     port = listening_port(listeners)
     gateway = websocket_handler(tree, AdmissionConfig(key.value, api.host))
     surface = HttpSurface(
@@ -64,6 +65,14 @@ async def serve(loaded: LoadedSettings, options: ServeOptions) -> int:
         await surface.serve(listeners, limits=limits)
 
     return await tree.run([("http", listen)])
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> str:
+    """In words, with what to change."""
+    is_address = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+    taken = " (is a Hermes running already? `hermes doctor` says)" if error.errno == errno.EADDRINUSE else ""
+    other = "--host" if is_address else "--port"
+    return f"cannot listen on {host}:{port}: {error.strerror or error}{taken}. Choose another {other}."
 
 
 def listener_limits(loaded: LoadedSettings) -> ListenerLimits:

@@ -20,8 +20,10 @@ SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "csh", "t
 _INTERPRETER = lazy_pattern(
     r"(python|pypy)[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|nodejs|deno|bun|php[0-9.]*|lua[0-9.]*|osascript|tclsh"
 )
-_MAX_DEPTH = 6
-_MAX_VIEWS = 400
+_MAX_DEPTH = 12
+_MAX_VIEWS = 1000
+_MAX_WORDS = 20_000
+"""Of all views together: a command that holds commands that hold commands repeats its words in each of them."""
 
 # Wrappers: options that take a value of their own, and how many words stand before the command.
 _WRAPPERS: dict[str, tuple[frozenset[str], int]] = {
@@ -153,19 +155,36 @@ def is_interpreter(name: str) -> bool:
     return _INTERPRETER.fullmatch(name) is not None
 
 
+class _TooDeep(Exception):
+    """There are commands further inside than is looked."""
+
+
 def views_of(text: str) -> tuple[CommandView, ...]:
-    """Every command view of a shell text, outer ones first. Bounded, whatever the text."""
+    """Every command view of a shell text that ``look_through`` finds, outer ones first."""
+    return look_through(text)[0]
+
+
+def look_through(text: str) -> tuple[tuple[CommandView, ...], bool]:
+    """The views of a shell text, outer ones first, and whether they are all of it. Bounded, whatever the text.
+
+    Whoever judges a text by its views must not let pass what was not seen.
+    """
     found: list[CommandView] = []
-    for view in _walk_text(text, 0, ()):
-        found.append(view)
-        if len(found) >= _MAX_VIEWS:
-            break
-    return tuple(found)
+    words = 0
+    try:
+        for view in _walk_text(text, 0, ()):
+            found.append(view)
+            words += len(view.command.words)
+            if len(found) > _MAX_VIEWS or words > _MAX_WORDS:
+                return tuple(found), False
+    except _TooDeep:
+        return tuple(found), False
+    return tuple(found), True
 
 
 def _walk_text(text: str, depth: int, via: tuple[str, ...]) -> Iterator[CommandView]:
     if depth > _MAX_DEPTH:
-        return
+        raise _TooDeep
     directory = ""
     for pipeline in read_pipelines(text):
         yield from _walk_pipeline(pipeline, depth, via, directory)
@@ -191,8 +210,10 @@ def _walk_pipeline(pipeline: Pipeline, depth: int, via: tuple[str, ...], directo
 
 
 def _walk_command(view: CommandView, depth: int) -> Iterator[CommandView]:
+    if depth > _MAX_DEPTH:
+        raise _TooDeep
     yield view
-    if depth > _MAX_DEPTH or not view.command.words:
+    if not view.command.words:
         return
     inner = unwrap(view)
     if inner is not None:

@@ -42,6 +42,9 @@ class Command:
 
 EFFORT_WORDS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
+LONGEST_NAME: Final = 100
+"""Characters of a name that are compared with those that there are: everybody waits for each of them."""
+
 COMMANDS: Final[tuple[Command, ...]] = (
     Command("new", "Session", "Start a new session", "[name]", ("reset",), host=True),
     Command("clear", "Session", "Start a new session and clear the screen", host=True),
@@ -200,9 +203,10 @@ def resolve_command(name: str) -> Command:
     command = find_command(name)
     if command is None:
         names = [one.name for one in COMMANDS]
-        near = get_close_matches(canonical_name(name), names, n=3)
+        wanted = canonical_name(name)[:LONGEST_NAME]
+        near = get_close_matches(wanted, names, n=3)
         hint = f"; did you mean {', '.join('/' + one for one in near)}?" if near else ""
-        raise CommandNotFound(f"unknown command: /{canonical_name(name)}{hint}")
+        raise CommandNotFound(f"unknown command: /{wanted}{hint}")
     return command
 
 

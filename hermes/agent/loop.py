@@ -70,6 +70,7 @@ class _Turn:
             setup.progress,
             setup.cooldowns,
             setup.refresh_credentials,
+            may_fall_back=setup.may_fall_back,
         )
         self._asker = Asker(port, setup, self._caller)
         self._compressor = TurnCompressor(port, setup, self._caller, self._asker)

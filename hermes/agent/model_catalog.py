@@ -17,6 +17,7 @@ from hermes.records import dataclass
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 SMALL_WINDOW: Final = 64_000
+_LONGEST_NAME: Final = 200
 _DEFAULT_MAX_OUTPUT: Final = 16_384
 _BUDGETS: Final = {"low": 4_000, "medium": 8_000, "high": 16_000, "xhigh": 32_000}
 _MODALITIES: Final = lazy_pattern(
@@ -179,7 +180,8 @@ def family_head(model: str) -> str:
 
 def suggestions(model: str, listed: tuple[str, ...]) -> tuple[str, ...]:
     """Up to five names: those that look alike, else the first of the list."""
-    return tuple(get_close_matches(model, listed, n=5, cutoff=0.4)) or listed[:5]
+    # What is much longer than any name is near to none, and everybody would wait until that is found out.
+    return tuple(get_close_matches(model[:_LONGEST_NAME], listed, n=5, cutoff=0.4)) or listed[:5]
 
 
 def _listed_elsewhere(model: str, own: ProviderRow) -> bool:

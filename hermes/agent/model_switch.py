@@ -31,6 +31,8 @@ from hermes.records import dataclass
 
 ParseError = Literal["once_with_global", "once_requires_target", "bad_reasoning", "bad_flags"]
 PRICE_JUMP: Final = 10.0
+_LONGEST_NAME: Final = 200
+_LONGEST_LINE: Final = 10_000  # Quoted words take a time that grows with the square of their length.
 CONFIRM_TOKENS: Final = 100_000
 
 # Words people use for a family, and the beginnings of names they stand for.
@@ -76,6 +78,8 @@ class ModelCommand:
 
 def parse_model_command(text: str) -> ModelCommand:
     """Read ``<model> [--provider X] [--reasoning LEVEL] [--global|--session|--once] [--refresh]``."""
+    if len(text) > _LONGEST_LINE:
+        return ModelCommand(error="bad_flags")
     line = text.translate(_DASHES)
     # An em dash is what some keyboards make of two dashes.
     line = " ".join(
@@ -327,7 +331,7 @@ class _Lookup:
         provider = self.provider_id(name)
         if provider is None:
             known = (*provider_names(), *self._users)
-            near = tuple(get_close_matches(name.lower(), known, n=3, cutoff=0.5))
+            near = tuple(get_close_matches(name[:_LONGEST_NAME].lower(), known, n=3, cutoff=0.5))
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise _Refused(f"unknown provider {name}{hint}", near)
         row = find_row(provider)

@@ -97,7 +97,7 @@ class ModelRequest:
 
     ``messages`` are rows without system rows; ``system`` is the pinned prompt split in its stable tier and the rest, so
     that cache markers can be placed. ``request_id`` is ``<turn_id>:api:<n>``. ``session_key`` feeds cache keys.
-    ``message_tokens`` is the estimate for the messages if it is known already.
+    ``message_tokens`` and ``tool_tokens`` are estimates for messages and tools where they are known already.
     """
 
     request_id: str
@@ -113,6 +113,7 @@ class ModelRequest:
     stream: bool = True
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     message_tokens: int | None = field(default=None, compare=False, repr=False)
+    tool_tokens: int | None = field(default=None, compare=False, repr=False)
     settled: SettledRows | None = field(default=None, compare=False, repr=False)
 
 

@@ -117,8 +117,10 @@ class TranscriptStore(Protocol):
         cwd: str | None = None,
         principal: str | None = None,
         empty_of: str | None = None,
+        seen_by: str | None = None,
     ) -> Sequence[StoredSession]:
-        """Newest activity first, without sessions that have no messages but those of the principal ``empty_of``."""
+        """Newest activity first, without sessions that have no messages but those of the principal ``empty_of``;
+        ``seen_by``: without those of other principals."""
         ...
 
     async def load_rows(self, key: str, *, limit: int = 20_000) -> tuple[Row, ...]:

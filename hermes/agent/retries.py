@@ -89,6 +89,8 @@ class ModelCaller:
         progress: TurnProgress,
         cooldowns: Cooldowns,
         refresh_credentials: Callable[[], Awaitable[None]] | None = None,
+        *,
+        may_fall_back: bool = True,
     ) -> None:
         self._port = port
         self._models = models
@@ -96,7 +98,7 @@ class ModelCaller:
         self._progress = progress
         self._cooldowns = cooldowns
         self._refresh_credentials = refresh_credentials
-        self._fallbacks: list[ResolvedModel] | None = None
+        self._fallbacks: list[ResolvedModel] | None = None if may_fall_back else []
         self.resolved = resolved
         self.repairs = Repairs()
         self._note_model()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hermes.agent.ports import SettledRows
-from hermes.agent.tokens import row_tokens, rows_tokens
+from hermes.agent.ports import SettledRows, ToolSpec
+from hermes.agent.tokens import row_tokens, rows_tokens, spec_tokens
 from hermes.agent.wire_copy import WireOptions, alternating, clean_row, is_sent, is_switch
 from hermes.messages import Row
 from hermes.records import dataclass
@@ -58,6 +58,14 @@ class RowMemory:
         self._places: list[SettledPlace] = []
         """The newest places that have settled, oldest first."""
         self._encoded: dict[object, object] = {}
+        self._specs: tuple[ToolSpec, ...] = ()
+        self._spec_tokens = 0
+
+    def spec_tokens(self, specs: tuple[ToolSpec, ...]) -> int:
+        """``spec_tokens`` of the tools, which seldom change."""
+        if specs != self._specs:
+            self._specs, self._spec_tokens = specs, spec_tokens(specs)
+        return self._spec_tokens
 
     def tokens(self, rows: Sequence[Row]) -> int:
         """``rows_tokens`` of the conversation."""

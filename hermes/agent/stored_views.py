@@ -11,19 +11,23 @@ from hermes.messages import Row
 
 TITLE_CHARS = 48
 MAX_TITLE_CHARS = 100
+TITLE_LOOK = 4000
+"""Characters that are looked at for a title: a prompt may have millions, and everybody would wait for each of them."""
 TODO_TOOLS = ("todo_list", "todo")
 LOST_TURN = "the server stopped before this turn ended"
 
 
 def clean_title(title: str) -> str:
     """A title as it is stored: control and direction characters out, white space folded, at most 100 characters."""
-    kept = "".join(" " if char.isspace() else char for char in title if char.isspace() or _printable(char))
+    begin = title.lstrip()[:TITLE_LOOK]
+    kept = "".join(" " if char.isspace() else char for char in begin if char.isspace() or _printable(char))
     return " ".join(kept.split())[:MAX_TITLE_CHARS].strip()
 
 
 def derive_title(text: str) -> str:
     """The instant title: the first line of the prompt, at most 48 characters (agent-core §5.7)."""
-    line = next((line for line in text.splitlines() if line.strip()), "")
+    begin = text.lstrip()[:TITLE_LOOK]
+    line = next((line for line in begin.splitlines() if line.strip()), "")
     title = clean_title(line)
     return title if len(title) <= TITLE_CHARS else title[: TITLE_CHARS - 1].rstrip() + "…"
 

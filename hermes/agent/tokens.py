@@ -70,7 +70,8 @@ def _plain(value: Any) -> Any:
 
 def request_tokens(request: ModelRequest) -> int:
     said = rows_tokens(request.messages) if request.message_tokens is None else request.message_tokens
-    return sum(map(text_tokens, request.system)) + spec_tokens(request.tools) + said
+    tools = spec_tokens(request.tools) if request.tool_tokens is None else request.tool_tokens
+    return sum(map(text_tokens, request.system)) + tools + said
 
 
 def call_usage(finished: ModelFinished, prompt_tokens: int, model: ResolvedModel) -> Usage:

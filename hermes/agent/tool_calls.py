@@ -23,6 +23,8 @@ from hermes.records import dataclass
 DELEGATE = "delegate_task"
 _NAME = lazy_pattern(r"[a-zA-Z0-9_-]{1,64}")
 _CLOSE_ENOUGH = 0.85
+_LONGEST_NAME = 200
+"""Characters of a name that are compared with those of tools: everybody waits for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def find_tool(name: str, tools: ToolSet) -> Tool | None:
     found = tools.find(name)
     if found is not None:
         return found
-    close = difflib.get_close_matches(name.lower(), list(tools.names()), n=2, cutoff=_CLOSE_ENOUGH)
+    close = difflib.get_close_matches(name[:_LONGEST_NAME].lower(), list(tools.names()), n=2, cutoff=_CLOSE_ENOUGH)
     return tools.find(close[0]) if len(close) == 1 else None
 
 

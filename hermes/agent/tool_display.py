@@ -32,6 +32,21 @@ KINDS: Mapping[str, Kind] = {
     "execute_code": "execute",
     "delegate_task": "execute",
     "preview_act": "execute",
+    "browser_snapshot": "read",
+    "browser_screenshot": "read",
+    "browser_tabs": "read",
+    "browser_vision": "read",
+    "browser_get_images": "read",
+    "browser_click": "execute",
+    "browser_type": "execute",
+    "browser_press": "execute",
+    "browser_scroll": "execute",
+    "browser_back": "execute",
+    "browser_evaluate": "execute",
+    "browser_cdp": "execute",
+    "image_generate": "execute",
+    "text_to_speech": "execute",
+    "browser_navigate": "fetch",
     "web_search": "fetch",
     "web_extract": "fetch",
 }
@@ -44,6 +59,11 @@ MAX_RESULT = 5000
 
 def tool_kind(name: str) -> Kind:
     return KINDS.get(name, "other")
+
+
+def is_formatted(name: str) -> bool:
+    """Whether the result of this tool is shown as text for a person, and its raw form says nothing more."""
+    return name == "todo_list" or (name in KINDS and not name.startswith("browser_"))
 
 
 def one_line(text: str, limit: int = MAX_PREVIEW) -> str:

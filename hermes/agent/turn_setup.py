@@ -29,8 +29,8 @@ class TurnSetup:
     writes an oversize result away, ``hints`` finds instruction files near touched paths, ``redact`` masks secrets in
     error texts and summaries, ``refresh_system`` builds the prompt anew after a compression, ``refresh_credentials``
     reads keys again that a provider has refused. ``started_at`` is the monotonic time of the acceptance; None means
-    that the turn begins when the loop does. ``row_memory`` belongs to the session, ``cooldowns`` to the server; both
-    are kept from turn to turn.
+    that the turn begins when the loop does. ``may_fall_back``: another model may take over when this one fails.
+    ``row_memory`` belongs to the session, ``cooldowns`` to the server; both are kept from turn to turn.
     """
 
     models: ModelGateway
@@ -41,6 +41,7 @@ class TurnSetup:
     settings: LoopSettings = LoopSettings()
     progress: TurnProgress = field(default_factory=TurnProgress)
     requested_model: str = ""
+    may_fall_back: bool = True
     started_at: float | None = None
     resolve_path: PathResolver = posixpath.normpath
     spill: Spill | None = None

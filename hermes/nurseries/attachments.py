@@ -22,6 +22,7 @@ from hermes.agent.attachments import IMAGE_SUFFIXES, MAX_IMAGE_BYTES, DroppedPat
 from hermes.agent.session_folders import folder_name
 from hermes.errors import InvalidParams, InvalidValue, NotFound, Overloaded, Unavailable
 from hermes.messages import ImagePart
+from hermes.nurseries.places import is_file
 
 if TYPE_CHECKING:
     from hermes.nurseries.session import Session
@@ -71,7 +72,7 @@ async def attach_image(session: Session, text: str) -> tuple[AttachedImage, str]
         raise InvalidParams("path is required")
     named = dropped_path(text) or DroppedPath(text.strip(), "")
     whole = full_path(session, text.strip())
-    path = whole if await trio.Path(whole).is_file() else full_path(session, named.path)
+    path = whole if await is_file(whole) else full_path(session, named.path)
     remainder = "" if path == whole else named.remainder
     data = await _read(path)
     return _queue(session, path, data), remainder
@@ -80,7 +81,7 @@ async def attach_image(session: Session, text: str) -> tuple[AttachedImage, str]
 async def _read(path: str) -> bytes:
     file = trio.Path(path)
     try:
-        if not await file.is_file():
+        if not await is_file(file):
             raise NotFound("there is no such file")
         if (await file.stat()).st_size > MAX_IMAGE_BYTES:
             raise Overloaded("the file is larger than 25 MB")
@@ -165,7 +166,7 @@ async def attach_file(session: Session, path: str | None, data_url: str | None, 
         raise InvalidParams("path or data_url is required")
     if path:
         found = full_path(session, path)
-        if await trio.Path(found).is_file() and os.access(found, os.R_OK):
+        if await is_file(found) and os.access(found, os.R_OK):
             return await _known_file(session, found)
     if not data_url:
         raise NotFound("there is no such file")

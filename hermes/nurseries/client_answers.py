@@ -1,4 +1,4 @@
-"""What a client's answer to a question means: one place for every surface (gateway §7.2, §7.6; decisions).
+"""What a client's answer to a question means: one place for every surface (gateway §7.2, §7.6).
 
 Pure. A malformed answer never becomes "run": an unknown approval choice in a response is a denial; through a method or
 route it is refused by ``approval_choice`` and the question stays open.

@@ -19,13 +19,17 @@ from hermes.nurseries.session_history import usage as numbers_of
 from hermes.nurseries.session_ready import list_tools
 
 if TYPE_CHECKING:
+    from hermes.nurseries.services import Services
     from hermes.nurseries.session import Session
 
 HISTORY_CHARS = 48_000
 ROW_CHARS = 2_000
 DIFF_CHARS = 48_000
 DIFF_WITHIN = 10.0
+NO_REPOSITORY = 129
+"""What ``git diff`` ends with where there is none: it prints its usage."""
 NOTE_FILES = ("MEMORY.md", "USER.md")
+INSIGHT_SESSIONS = 10_000
 
 
 def numbered(texts: Sequence[str]) -> str:
@@ -183,4 +187,14 @@ async def diff_text(session: Session, arg: str) -> str:
         outcome = await session.processes.run_foreground(request, lambda _chunk: None, turn_id="", node=session.scope)
     except OSError:
         return "git could not be run here"
+    if outcome.exit_code == NO_REPOSITORY:
+        return "this directory is not in a git repository"
     return outcome.output.decode("utf-8", "replace").strip() or "no changes"
+
+
+async def used_lately(services: Services, days: int) -> tuple[int, int]:
+    """How many sessions were used in the last days, and how many messages they have."""
+    since = services.clock() - days * 86_400
+    stored = await services.store.list_sessions(limit=INSIGHT_SESSIONS)
+    recent = [one for one in stored if one.last_activity_at >= since]
+    return len(recent), sum(one.message_count for one in recent)

@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import trio
-
 from hermes.agent.model_catalog import EFFORTS
 from hermes.agent.provider_rows import PROVIDER_ROWS
 from hermes.errors import InvalidValue, SessionNotFound, Unavailable
 from hermes.events import SkinChanged
 from hermes.nurseries.model_choice import switch
+from hermes.nurseries.places import is_folder
 from hermes.nurseries.services import Services
 from hermes.nurseries.session import Session
 from hermes.nurseries.session_changes import remember, set_personality, set_reasoning_effort, set_yolo
@@ -189,6 +188,8 @@ def yolo_of(settings: Settings, session: Session | None) -> bool:
 async def set_key(services: Services, session: Session | None, request: KeyRequest) -> dict[str, Any]:
     """The answer to ``config.set``. Raises ``InvalidValue``, ``SessionNotFound``, ``Unavailable``."""
     key, value = request.key, request.value
+    if isinstance(value, dict | list):
+        raise InvalidValue(f"{key}: a word or a number is expected")
     settings: Settings = services.settings()
     if key in PLAIN:
         return await _set_plain(services, session, key, value)
@@ -337,7 +338,7 @@ async def _set_personality(services: Services, session: Session | None, name: st
 
 async def _set_cwd(services: Services, key: str, value: str) -> dict[str, Any]:
     path = os.path.abspath(os.path.expanduser(value)) if value else ""  # noqa: ASYNC240 (touches no file)
-    if not path or not await trio.Path(path).is_dir():
+    if not path or not await is_folder(path):
         raise InvalidValue("there is no such directory")
     await change(services, "terminal.cwd", path)
     return {"key": key, "value": path, "cwd": path, "branch": current_branch(path) or ""}

@@ -31,8 +31,8 @@ class Interrupt:
     """Made by ``session.interrupt_nowait``: when the constructor returns, everything has been asked to stop.
 
     It reaches the turn with all below it, work that holds the slot instead of a turn, and background delegations;
-    background processes and background prompts go on (decisions, "what a stop reaches"). ``clear_queue`` false: the
-    prompts that wait are not handed back; the first of them runs when the turn has ended.
+    background processes and background prompts go on. ``clear_queue`` false: the prompts that wait are not handed back;
+    the first of them runs when the turn has ended.
     """
 
     def __init__(self, session: Session, reason: CancelReason, *, clear_queue: bool = True) -> None:

@@ -7,6 +7,7 @@ refusal has changed nothing, so its repeat is judged anew. Bounded in time and n
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -24,9 +25,14 @@ class Outcome:
     """What a keyed request came to, for everybody who asks under its key."""
 
     def __init__(self, body: bytes) -> None:
-        self.body = body
+        # Not the body itself: a picture of 25 MiB would stay for five minutes.
+        self._body = hashlib.sha256(body).digest()
         self.at = trio.current_time()
         self.settled: Settlement[Any] = Settlement()
+
+    def is_for(self, body: bytes) -> bool:
+        """Whether the request had this body."""
+        return hashlib.sha256(body).digest() == self._body
 
     async def wait(self) -> Any:
         """The result, once there is one; raises what the request raised."""
@@ -59,7 +65,7 @@ class Repeats:
         """The outcome under one of these keys. Raises ``IdempotencyConflict`` when it was for another body."""
         self._forget_old()
         found = next((self._kept[key] for key in keys if key in self._kept), None)
-        if found is not None and found.body != body:
+        if found is not None and not found.is_for(body):
             raise IdempotencyConflict
         return found
 

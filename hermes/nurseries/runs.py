@@ -295,9 +295,12 @@ class RunRegistry:
         if run.told_at_end and not run.keyed:
             return
         if not run.journaled and run.submission.status == "streaming":
-            # Behind the prompt, whose commit is what the stream waits for.
+            # Behind the prompt, whose commit the stream waits for; of a short turn its end is the first status.
             await run.submission.accepted.wait()
-        await self._store_status(run)
+            with trio.move_on_after(FLUSH_PAUSE):
+                await run.wait_ended()
+        if run.record is None or not _is_light(run):
+            await self._store_status(run)
 
     async def _conclude(self, run: Run, flushed: int) -> None:
         """The terminal status is durable before anybody can read the terminal event.
@@ -308,7 +311,7 @@ class RunRegistry:
         self._finished[run.run_id] = (run.principal, self.wire.status(run))
         while len(self._finished) > MAX_FINISHED:
             self._finished.popitem(last=False)
-        if run.told_at_end and not run.keyed and run.finisher is None:
+        if _is_light(run):
             await self._conclude_later(run, record)
             return
         ends_at = trio.current_time() + CONCLUDE_WITHIN
@@ -471,6 +474,11 @@ class RunEvents:
         return [(entry.seq - 1, entry.event) for entry in batch]
 
 
+def _is_light(run: Run) -> bool:
+    """Nobody relies on its status being durable the moment it ends: its answer, whole or as a stream, was its end."""
+    return not run.journaled and not run.keyed and run.finisher is None
+
+
 def _owner_value(owner: LeaseOwner) -> dict[str, Any]:
     return {"host": owner.host, "pid": owner.pid, "start_time": owner.start_time, "nonce": owner.nonce}
 
@@ -485,10 +493,5 @@ def _key_id(principal: str, key: str) -> str:
 
 def _unstarted(run_id: str, now: float) -> dict[str, Any]:
     """A run that was claimed and never got a status: its process ended, or has not come so far."""
-    return {
-        "object": "hermes.run",
-        "run_id": run_id,
-        "status": RunStatus.QUEUED.value,
-        "created_at": now,
-        "updated_at": now,
-    }
+    status = RunStatus.QUEUED.value
+    return {"object": "hermes.run", "run_id": run_id, "status": status, "created_at": now, "updated_at": now}

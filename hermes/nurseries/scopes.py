@@ -184,9 +184,11 @@ class ReasonScope:
         return None
 
     def _known_reason(self) -> CancelReason | None:
-        if self._own_reason is None and self.deadline <= trio.current_time() and self._scope.cancel_called:
-            return CancelReason(Cause.DEADLINE)
-        return self._own_reason
+        # Few nodes have a deadline, and every event asks: the clock is read for those only.
+        if self._own_reason is not None or self.deadline == float("inf"):
+            return self._own_reason
+        passed = self.deadline <= trio.current_time() and self._scope.cancel_called
+        return CancelReason(Cause.DEADLINE) if passed else None
 
     @property
     def cancelled(self) -> bool:
@@ -273,7 +275,7 @@ class ReasonScope:
             yield from child.walk()
 
     def snapshot(self) -> dict[str, Any]:
-        """This node and everything below it as JSON data (decisions, "you can see it")."""
+        """This node and everything below it as JSON data."""
         now = trio.current_time()
         reason = self.reason if self.cancelled else None
         node: dict[str, Any] = {

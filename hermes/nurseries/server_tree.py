@@ -22,11 +22,12 @@ from hermes.nurseries.artifacts import Artifacts
 from hermes.nurseries.browser_broker import BrowserBroker
 from hermes.nurseries.browser_capabilities import may_act
 from hermes.nurseries.containment import contained, running_beside
-from hermes.nurseries.heap import keep_heap_small
+from hermes.nurseries.heap import collect_in_moderation, keep_heap_small
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
 from hermes.nurseries.session_registry import SessionRegistry
 from hermes.nurseries.settlement import Settlement
+from hermes.nurseries.spare_threads import lend_threads
 from hermes.outcomes import CancelReason, Cause
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class ServerTree:
                         # With the signals the whole process is ours.
                         await nursery.start(self._watch_signals)
                         nursery.start_soon(keep_heap_small, name="heap")
+                        nursery.start_soon(collect_in_moderation, name="collector")
+                        nursery.start_soon(lend_threads, name="spare threads")
                     await nursery.start(self.registry.run)
                     nursery.start_soon(self.services.supervisor.keep_journal, name="process journal")
                     if self.mcp is not None:

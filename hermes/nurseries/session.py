@@ -255,6 +255,7 @@ class Session:
             running=turn is not None,
             turn_started_at=turn.started_at if turn is not None else None,
             reasoning_effort=stored.model_config.get("reasoning_effort"),
+            service_tier=stored.model_config.get("service_tier"),
             approval_mode=settings.approvals.mode,
             yolo=self.memory.yolo,
             mode=str(stored.model_config.get("mode", "default")),
@@ -420,8 +421,8 @@ class Session:
         bind_guests(self.extra_tools, turn.prompt)
         return await turn_start.prepare(self, turn)
 
-    async def keep_lease(self, turn: Turn) -> None:
-        await turn_start.keep_lease(self, turn)
+    async def keep_lease(self, turn: Turn, since: float) -> None:
+        await turn_start.keep_lease(self, turn, since)
 
     def turn_started(self, turn: Turn) -> None:
         self.retained_failure = None

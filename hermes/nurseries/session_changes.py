@@ -16,6 +16,7 @@ from hermes.agent.ports import ResolvedModel
 from hermes.agent_settings import Effort
 from hermes.errors import HermesError, InvalidParams, InvalidValue, Unsupported
 from hermes.nurseries.pinned import forget_prompt
+from hermes.nurseries.places import is_folder
 from hermes.nurseries.session_options import change, move, set_mode, switch_note
 from hermes.nurseries.turn_start import SWITCH_NOTE
 from hermes.records import dataclass
@@ -118,7 +119,7 @@ async def set_cwd(session: Session, cwd: str) -> None:
     path = os.path.normpath(os.path.join(session.memory.cwd, os.path.expanduser(cwd)))  # noqa: ASYNC240 (touches no file)
     if session.slot.taken:
         raise session.slot.busy()
-    if not await trio.Path(path).is_dir():
+    if not await is_folder(path):
         raise InvalidValue(f"{cwd} is not a directory")
     if session.slot.taken:
         raise session.slot.busy()

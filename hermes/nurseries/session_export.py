@@ -59,7 +59,7 @@ async def export(session: Session, wanted: Export) -> Path:
     if wanted.redacted:
         text = redact(text)
     if wanted.file is not None:
-        path = Path(session.memory.cwd) / Path(wanted.file).expanduser()
+        path = _named(session.memory.cwd, wanted.file)
     else:
         stamp = time.strftime("%Y%m%d_%H%M%S", time.localtime(session.services.clock()))
         key = re.sub(r"[^\w.-]", "_", session.key)
@@ -71,6 +71,15 @@ async def export(session: Session, wanted: Export) -> Path:
         reason = error.strerror or type(error).__name__
         raise InvalidValue(f"the conversation could not be saved: {reason}") from None
     return path
+
+
+def _named(cwd: str, file: str) -> Path:
+    if "\0" in file:
+        raise InvalidValue("the conversation could not be saved: this is no name of a file")
+    try:
+        return Path(cwd) / Path(file).expanduser()
+    except RuntimeError:
+        raise InvalidValue(f"the conversation could not be saved: there is no user {file.split('/')[0]}") from None
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -42,7 +42,7 @@ from hermes.messages import Prompt, RewindIntent, Row, ToolResult
 from hermes.nurseries import turn_end, turn_store
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS
 from hermes.nurseries.containment import Crash, contained
-from hermes.nurseries.liveness import watch_liveness
+from hermes.nurseries.liveness import watch_turn
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.settlement import Settlement
 from hermes.nurseries.tool_batch import ToolBatch
@@ -88,6 +88,8 @@ class Turn:
         self.accepted_at = services.clock()
         self.accepted_monotonic = trio.current_time()
         self.started_at: float | None = None
+        self.notes: tuple[Prompt, ...] = ()
+        """Notices that are stored with its prompt, before it."""
         self.user_row: Row | None = None
         self.refusal: HermesError | None = None
         self.end: LoopEnd | None = None
@@ -229,8 +231,7 @@ class Turn:
         session = self.session
         async with trio.open_nursery() as nursery:
             await session.begin_turn(self)
-            nursery.start_soon(session.keep_lease, self, name="turn lease")
-            nursery.start_soon(watch_liveness, self, name="liveness")
+            nursery.start_soon(watch_turn, self, trio.current_time(), name="turn watch")
             setup = await session.prepare(self)
             self._move_to(TurnPhase.RUNNING)
             self.started_at = self.now()

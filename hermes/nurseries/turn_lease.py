@@ -65,11 +65,15 @@ async def held_elsewhere(session: Session) -> LeaseOwner | None:
     return None if owner == session.services.owner else owner
 
 
-async def keep(session: Session, ttl: float, lost: Callable[[], None]) -> None:
-    """Refresh the lease until cancelled. When it is not ours any more, ``lost`` is called and this returns."""
-    ours_until = trio.current_time() + ttl
+async def keep(session: Session, ttl: float, lost: Callable[[], None], *, since: float | None = None) -> None:
+    """Refresh the lease until cancelled. When it is not ours any more, ``lost`` is called and this returns.
+
+    ``since``: when it was taken, if that was not just now."""
+    asked = trio.current_time() if since is None else since
+    ours_until = asked + ttl
     while True:
-        await trio.sleep(ttl / 3)
+        await trio.sleep_until(asked + ttl / 3)
+        asked = trio.current_time()
         try:
             held = await session.services.store.refresh_lease(session.key, session.services.owner, ttl=ttl)
             ours_until = trio.current_time() + ttl

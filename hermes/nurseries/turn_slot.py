@@ -86,6 +86,8 @@ class TurnSlot:
         self.turn: Turn | None = None
         self._queue: deque[Submission] = deque()
         self._later: list[Submission] = []
+        self.notes: tuple[Prompt, ...] = ()
+        """What the model is told with the next prompt, without a turn for it."""
         self._max_queued = max_queued
         self.held: str | None = None
         """Why the slot is taken without a turn (a compression, an undo): its word for people."""
@@ -136,6 +138,14 @@ class TurnSlot:
         self._later.append(submission)
         del self._later[: -self._max_queued]
 
+    def note(self, notice: Prompt) -> None:
+        """Keep a notice for the next prompt, with which it is stored; the oldest go when there are too many."""
+        self.notes = (*self.notes, notice)[-self._max_queued :]
+
+    def noted(self, notices: tuple[Prompt, ...]) -> None:
+        """These are stored."""
+        self.notes = tuple(one for one in self.notes if one not in notices)
+
     def drop(self, submission: Submission) -> bool:
         """Take one waiting prompt back. False if it is not waiting any more."""
         try:
@@ -159,7 +169,7 @@ class TurnSlot:
         self._queue.insert(position, submission)
 
     def drop_all(self, *, keep_notices: bool = False) -> list[Submission]:
-        """Empty the queue; the prompts leave no stored row (decisions, "dropped queued prompts").
+        """Empty the queue; the prompts leave no stored row.
 
         ``keep_notices``: what the server itself has to tell is set aside until the next turn, not lost.
         """

@@ -54,6 +54,7 @@ async def begin(session: Session, turn: Turn) -> None:
     if turn.prompt.load_api_content is not None:
         content = await turn.prompt.load_api_content()
         turn.prompt = replace(turn.prompt, api_content=content, load_api_content=None)
+    turn.notes = session.slot.notes if turn.prompt.content is not None else ()
     stored = await take_up(session, turn)
     if turn.rewind is not None:
         new_rows = prompt_rows(session, turn)
@@ -69,6 +70,7 @@ async def begin(session: Session, turn: Turn) -> None:
         survivors = result.survivors
     else:
         survivors = None
+    session.slot.noted(turn.notes)
     turn.user_row = stored[-1] if stored else None
     user_row_id = turn.user_row.row_id if turn.user_row is not None else None
     if user_row_id is not None:
@@ -114,7 +116,8 @@ def added_rows(session: Session, turn: Turn) -> tuple[list[Row], list[Row]]:
 def prompt_rows(session: Session, turn: Turn) -> list[Row]:
     if turn.prompt.content is None:
         return []
-    return [*switch_note(session, turn.now()), prompt_row(turn)]
+    notes = [notice_row(notice, turn.now()) for notice in turn.notes]
+    return [*switch_note(session, turn.now()), *notes, prompt_row(turn)]
 
 
 def where_turn_begins(rows: Sequence[Row], turn: Turn | None) -> int:
@@ -146,13 +149,17 @@ def switch_note(session: Session, now: float) -> list[Row]:
 
 
 def prompt_row(turn: Turn) -> Row:
-    prompt = turn.prompt
+    return notice_row(turn.prompt, turn.now())
+
+
+def notice_row(prompt: Prompt, now: float) -> Row:
+    """The row of a prompt, or of a notice that has no turn of its own."""
     metadata = dict(prompt.display_metadata or {})
     return Row(
         role="user",
         content=prompt.content,
         api_content=prompt.api_content,
-        timestamp=turn.now(),
+        timestamp=now,
         display_kind=prompt.display_kind,
         display_metadata=metadata or None,
         platform_message_id=prompt.client_message_id,
@@ -209,15 +216,15 @@ def forget_removed(session: Session) -> None:
     session.memory.todo_revision += 1
 
 
-async def keep_lease(session: Session, turn: Turn) -> None:
-    """Refresh the lease while the turn runs; a lost lease stops the turn (TL-3)."""
+async def keep_lease(session: Session, turn: Turn, since: float) -> None:
+    """Refresh the lease, taken at ``since``, while the turn runs; a lost lease stops the turn (TL-3)."""
 
     def lost() -> None:
         if turn.letting_go or not turn.holds_lease:
             return
         turn.lose_lease()
 
-    await turn_lease.keep(session, turn.settings.limits.lease_ttl, lost)
+    await turn_lease.keep(session, turn.settings.limits.lease_ttl, lost, since=since)
 
 
 async def resolve_model(session: Session, model: str | None, provider: str | None) -> ResolvedModel:
@@ -238,7 +245,8 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
     services.models.provider_for(resolved)
     warn_once(session, resolved)
     await wait_session_ready(session, services.mcp, MCP_PATIENCE)
-    may_ask = prompt.allow_clarify and not prompt.unattended and session.requests.reachable("clarify")
+    may_ask = prompt.allow_clarify and not prompt.unattended
+    may_ask = may_ask and session.requests.reachable("clarify", asks_here=prompt.asks_here)
     tools = pinned.tool_set(session, allow_clarify=may_ask)
     if session.allowed_tools is not None:
         tools = AllowedTools(tools, session.allowed_tools)
@@ -267,6 +275,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
         ),
         progress=turn.progress,
         requested_model=prompt.model or resolved.model,
+        may_fall_back=not (prompt.exact_model or (own and session.stored.model_config.get("model_lock"))),
         started_at=turn.accepted_monotonic,
         resolve_path=lambda path: real_path(session.memory.cwd, path),
         spill=spill_in_thread(services.spill),

@@ -7,8 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.agent.ports import ModelRequest, ToolSpec
 from hermes.agent.row_memory import MOST_PLACES, RowMemory
-from hermes.agent.tokens import rows_tokens
+from hermes.agent.tokens import request_tokens, rows_tokens, spec_tokens
 from hermes.agent.wire_copy import WireOptions, wire_copy
 from hermes.messages import Row, ToolCall
 
@@ -138,3 +139,12 @@ def test_a_result_behind_a_note_that_was_taken_out_belongs_to_its_call() -> None
     for _ in range(2):
         assert memory.wire(rows, OPTIONS).rows == wire_copy(rows, OPTIONS)
         rows += [Row("user", "[yet another]", display_kind="model_switch")]
+
+
+def test_the_size_of_the_tools_is_known_until_they_are_others() -> None:
+    memory, specs = RowMemory(), (ToolSpec("a", "reads", {"type": "object"}), ToolSpec("b", "writes", {}))
+    assert memory.spec_tokens(specs) == memory.spec_tokens(specs) == spec_tokens(specs)
+    assert memory.spec_tokens(specs[:1]) == spec_tokens(specs[:1])
+    assert memory.spec_tokens(()) == 0
+    request = ModelRequest("r", "m", (), tools=specs, tool_tokens=spec_tokens(specs))
+    assert request_tokens(request) == request_tokens(replace(request, tool_tokens=None))

@@ -12,6 +12,7 @@ request closes its socket before it unwinds: there is no pool that could get it 
 from __future__ import annotations
 
 import base64
+import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -153,6 +154,7 @@ class _Connection:
     def __init__(self, origin: _Origin, socket: trio.SocketStream, stream: trio.abc.Stream) -> None:
         self.origin = origin
         self.idle_since = 0.0
+        self._plain = socket
         self._socket = socket.socket
         self._stream = stream
 
@@ -160,7 +162,17 @@ class _Connection:
         await self._stream.send_all(data)
 
     async def receive(self) -> bytes:
-        return bytes(await self._stream.receive_some(_RECEIVE_SIZE))
+        if self._stream is not self._plain or os.name != "posix":
+            return bytes(await self._stream.receive_some(_RECEIVE_SIZE))
+        # A model is slower than we are: to try first and to wait then would be a failed call for each piece.
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            try:
+                return os.read(self._socket.fileno(), _RECEIVE_SIZE)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
 
     def quiet(self) -> bool:
         """Nothing to read: an idle connection that is readable was closed, or says something nobody asked for."""

@@ -132,11 +132,15 @@ class Models:
         if resolved.provider == LOCAL and self._local is not None:
             return LocalProvider(self._local, self._client, self._settings.deadlines, self._clock)
         spec = next((s for s in self._fallbacks if _is_fallback(s, resolved)), None)
-        endpoint = self._fallback_endpoint(spec) if spec is not None else self._endpoint(resolved.provider)
-        endpoint = replace(endpoint, deadlines=self._settings.deadlines)
-        if endpoint not in self._providers:
-            self._providers[endpoint] = HttpProvider(endpoint, self._client, clock=self._clock, keys=self._keys)
-        return self._providers[endpoint]
+        if spec is None:
+            endpoint = self._endpoint(resolved.provider)
+        else:
+            endpoint = replace(self._fallback_endpoint(spec), deadlines=self._settings.deadlines)
+        provider = self._providers.get(endpoint)
+        if provider is None:
+            provider = HttpProvider(endpoint, self._client, clock=self._clock, keys=self._keys)
+            self._providers[endpoint] = provider
+        return provider
 
     def fallbacks(self) -> Sequence[ResolvedModel]:
         """Usable ones only, in order."""
@@ -295,7 +299,8 @@ class Models:
     def _endpoint(self, provider: str) -> Endpoint:
         found = self._endpoints.get(provider)
         if found is None:
-            found = self._endpoints[provider] = self._find_endpoint(provider)
+            found = replace(self._find_endpoint(provider), deadlines=self._settings.deadlines)
+            self._endpoints[provider] = found
         return found
 
     def _find_endpoint(self, provider: str) -> Endpoint:

@@ -87,10 +87,14 @@ def list_sessions(
     include_children: bool,
     equal: Mapping[str, str | None],
     empty_of: str | None = None,
+    seen_by: str | None = None,
 ) -> list[StoredSession]:
     """Newest activity first; ``equal`` holds columns that must have a value (None: any). Without system prompts."""
     conditions = ["(message_count > 0 OR principal = ?)"]
     values: list[Any] = [empty_of]
+    if seen_by is not None:
+        conditions.append("(principal IS NULL OR principal = ?)")
+        values.append(seen_by)
     if not include_hidden:
         conditions.append("hidden = 0")
     if not include_archived:

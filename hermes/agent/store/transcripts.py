@@ -87,6 +87,7 @@ class SqlTranscriptStore:
         cwd: str | None = None,
         principal: str | None = None,
         empty_of: str | None = None,
+        seen_by: str | None = None,
     ) -> Sequence[StoredSession]:
         """As the port says; listed sessions come without their system prompt."""
         equal = {"source": source, "title": title, "cwd": cwd, "principal": principal}
@@ -100,6 +101,7 @@ class SqlTranscriptStore:
                 include_children=include_children,
                 equal=equal,
                 empty_of=empty_of,
+                seen_by=seen_by,
             )
         )
 
