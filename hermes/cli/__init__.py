@@ -7,6 +7,7 @@ they start without the command line's machinery (``stdio_host``).
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from hermes.errors import HermesError
 
 PLAIN = (["gateway"], ["acp"])
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
@@ -27,8 +29,20 @@ def own_process() -> None:
         except OSError:
             # Started with it closed: the next file to be opened would take its number, and be read as the input.
             os.open(os.devnull, os.O_RDWR)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, "r", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def leave_output() -> None:
+    """Nobody takes what is written any more. What is in the buffer must go somewhere, or the interpreter's own flush at
+    its end fails and changes the exit code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,6 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except HermesError as error:
         sys.stderr.write(f"hermes: {error.message}\n")
         code = 2
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        leave_output()
+        sys.stderr.write(f"hermes: not everything could be written: {error.strerror}\n")
+        code = 1
     sys.exit(code)
 
 

@@ -45,6 +45,8 @@ def show(home: Path, everything: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({key: {"value": value, "source": source} for key, value, source in rows}, indent=2))
         return
+    if not rows:
+        click.echo("# Every setting has its default; `hermes config show --all` lists them.")
     for key, value, source in rows:
         click.echo(f"{key} = {json.dumps(value, ensure_ascii=False)}  # {source}")
 

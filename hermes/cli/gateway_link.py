@@ -44,6 +44,9 @@ class Link(Protocol):
         ...
 
 
+NO_SUCH_SESSION = 4007
+
+
 class LinkLost(click.ClickException):
     """The gateway is gone."""
 
@@ -54,7 +57,8 @@ class CallFailed(click.ClickException):
     def __init__(self, method: str, error: Mapping[str, Any]) -> None:
         self.code = error.get("code")
         self.text = str(error.get("message"))
-        super().__init__(f"{method}: {self.text} ({self.code})")
+        hint = "; `hermes sessions list` shows those that there are" if self.code == NO_SUCH_SESSION else ""
+        super().__init__(f"{method}: {self.text}{hint} ({self.code})")
 
 
 @dataclass(frozen=True, slots=True)

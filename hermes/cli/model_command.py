@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from hermes.agent.provider_rows import DEMO
 from hermes.agent.providers.command_keys import CommandKeys
 from hermes.agent.providers.http_stream import HttpClient, ProxySettings
 from hermes.agent.providers.local_model import ListedLocalModel
@@ -93,6 +94,8 @@ def list_(refresh: bool, everything: bool, as_json: bool, **shared: Any) -> None
 @shared_options
 def use(name: str, as_provider: str | None, **shared: Any) -> None:
     """Make MODEL the default of this home, after a check that its provider serves it."""
+    if not name.strip():
+        raise click.UsageError("MODEL is empty")
     loaded = _load(shared)
 
     async def resolve(models: Models) -> tuple[str, str]:
@@ -102,6 +105,9 @@ def use(name: str, as_provider: str | None, **shared: Any) -> None:
 
     with busy(f"Looking for {name} …"):
         model, provider = with_models(loaded, resolve)
+    if provider == DEMO and DEMO not in (name.strip(), as_provider):
+        # To keep it would hold the home to the demonstration after a key has been set.
+        raise click.ClickException(f"nothing is configured that could serve {name}; `hermes setup` asks for a provider")
     save_setting(loaded.home, "model.default", model)
     save_setting(loaded.home, "model.provider", provider)
     click.echo(f"{model} ({provider}) is the default now; sessions that have a model of their own keep it.")

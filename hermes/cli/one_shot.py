@@ -7,7 +7,6 @@ gateway behind it is our child and ends with us, however we end.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Any, Final
 import click
 import trio
 
+from hermes.cli import leave_output
 from hermes.cli.chat_questions import OpenQuestion
 from hermes.cli.gateway_link import LinkLost, Where, open_link
 from hermes.cli.gateway_peer import Event, GatewayPeer, Question
@@ -70,7 +70,8 @@ async def run_once(where: Where, wanted: OneShot) -> int:
         crash = await run_until_one_ends(
             ("gateway", read), ("turn", turn.run), ("signals", turn.watch_signals), ("deadline", turn.watch_deadline)
         )
-    if crash is not None and turn.code is None:
+    # An answer that could not be written is none, however its turn has ended.
+    if crash is not None and (turn.code is None or isinstance(crash.error, OSError)):
         _raise(crash)
     return int(turn.code if turn.code is not None else Exit.FAILED)
 
@@ -253,8 +254,5 @@ def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has enough; the exit code still tells the outcome. What is in the buffer must go somewhere, or
-        # the interpreter's own flush at its end fails and changes the code.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        # Whoever read has enough; the exit code still tells the outcome.
+        leave_output()

@@ -50,12 +50,20 @@ def status(run_id: str, **shared: Any) -> None:
 @click.option("--reason", help="Told in the run's last event and kept with it.")
 @shared_options
 def stop(run_ids: tuple[str, ...], reason: str | None, **shared: Any) -> None:
-    """Stop runs, with everything below them."""
+    """Stop runs, with everything below them. One that cannot be stopped keeps none of the others running."""
     server = _server(shared)
+    failed = False
     for run_id in run_ids:
         body = {"reason": reason} if reason else {}
-        answer = server.request("POST", f"/v1/runs/{quote(run_id, safe='')}/stop", body)
-        click.echo(f"{run_id}: {answer.get('status', 'stopping')}")
+        try:
+            answer = server.request("POST", f"/v1/runs/{quote(run_id, safe='')}/stop", body)
+        except click.ClickException as error:
+            failed = True
+            click.echo(f"{run_id}: {error.message}", err=True)
+        else:
+            click.echo(f"{run_id}: {answer.get('status', 'stopping')}")
+    if failed:
+        raise click.exceptions.Exit(1)
 
 
 def _server(shared: dict[str, Any]) -> RunningServer:

@@ -30,9 +30,11 @@ GATEWAY: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 @click.command("schema")
 @click.argument("topic", type=click.Choice([*PAGES, *GATEWAY]))
-@click.option("--format", "form", type=click.Choice(["markdown", "json"]), help="Of a page; default: markdown.")
+@click.option(
+    "--format", "form", type=click.Choice(["markdown", "json"]), help="Of a page; default: markdown, openapi: json."
+)
 def command(topic: str, form: str | None) -> None:
-    """Print a reference page, or the gateway's contract as OpenRPC, TypeScript or JSON Schemas."""
+    """Print a reference page, the OpenAPI document, or the gateway's OpenRPC, TypeScript or JSON Schemas."""
     if topic in GATEWAY:
         if form is not None:
             raise click.UsageError(f"{topic} has a format of its own")
@@ -41,5 +43,5 @@ def command(topic: str, form: str | None) -> None:
         click.echo(document if isinstance(document, str) else json.dumps(document, indent=2), nl=topic != "typescript")
         return
     source = import_module(PAGES[topic])
-    is_page = form != "json"
+    is_page = (form or ("json" if topic == "openapi" else "markdown")) == "markdown"
     click.echo(source.markdown() if is_page else json.dumps(source.schema(), indent=2), nl=not is_page)

@@ -101,6 +101,7 @@ def search(home: Path, query: str, limit: int, as_json: bool) -> None:
         rows = [(hit["session_key"], when(hit["timestamp"] or 0), hit["role"], hit["snippet"]) for hit in hits]
         print_table(("session", "when", "who", "text"), rows)
     if not hits:
+        click.echo("Nothing was found.", err=True)
         raise click.exceptions.Exit(1)
 
 

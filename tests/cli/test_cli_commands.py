@@ -135,6 +135,8 @@ def test_a_wrong_setting_exits_2_and_names_the_key(run: Run, app: FakeApp) -> No
 
 
 def test_settings_are_shown_with_their_source_changed_and_removed(run: Run) -> None:
+    assert run("config", "show")[:2] == (0, "# Every setting has its default; `hermes config show --all` lists them.\n")
+    assert json.loads(run("config", "show", "--json")[1]) == {}
     assert run("config", "set", "limits.kill_grace", "2.5")[0] == 0
     assert run("config", "set", "model.default", "some-model")[0] == 0
     assert run("config", "get", "limits.kill_grace")[1] == "2.5\n"

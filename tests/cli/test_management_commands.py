@@ -116,6 +116,15 @@ def test_the_model_is_shown_listed_and_chosen(run: Run, home: Path, monkeypatch:
     assert f"model: {wanted}" in run("model")[1]
 
 
+def test_a_home_without_a_provider_is_not_held_to_the_demonstration(run: Run, home: Path) -> None:
+    assert run("model", "use", "claude-sonnet-4-5")[0] == 1
+    assert not (home / "config.yaml").exists()
+    assert run("model", "use", "demo")[:2] == (
+        0,
+        "demo (demo) is the default now; sessions that have a model of their own keep it.\n",
+    )
+
+
 def test_a_model_that_its_provider_does_not_serve_is_refused_and_nothing_is_written(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -237,3 +237,41 @@ async def test_a_reader_that_leaves_early_does_not_change_the_outcome(tmp_path: 
             )
             os.close(write_end)
             assert await process.wait() == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", (("-p", "hello"), ("-p", "hello", "--json")), ids=("text", "json"))
+async def test_an_answer_that_cannot_be_written_is_a_failure_in_words(arguments: Sequence[str], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    async with FakeProvider(Script.of(Reply.of({"text": "No room for this."}))) as provider:
+        with trio.fail_after(WITHIN), Path("/dev/full").open("wb") as full:
+            done = await trio.run_process(
+                command(provider, *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=full,
+                capture_stderr=True,
+                check=False,
+                env=clean_environment(home),
+            )
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines()[-1] == "hermes: not everything could be written: No space left on device"
+    await nobody_is_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments", ("-p hello", "sessions list", "doctor --offline", "version", "tree", "--resume x")
+)
+async def test_a_command_that_is_started_without_streams_ends_as_with_them(arguments: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    words = [str(COMMAND), *arguments.split()]
+    with trio.fail_after(WITHIN):
+        ends = []
+        for closed in ("</dev/null >/dev/null 2>/dev/null", "<&- >&- 2>&-"):
+            shell = ["sh", "-c", f'"$@" {closed}', "sh", *words]
+            ends.append((await trio.run_process(shell, check=False, env=clean_environment(home))).returncode)
+        without_output = ["sh", "-c", '"$@" >&- </dev/null', "sh", *words]
+        told = await trio.run_process(without_output, check=False, capture_stderr=True, env=clean_environment(home))
+    assert ends[0] == ends[1] == told.returncode
+    assert b"Traceback" not in told.stderr

@@ -62,8 +62,9 @@ async def test_runs_are_listed_looked_at_and_stopped(tmp_path: Path) -> None:
             assert (await hermes(server, "runs", "list")).stdout.startswith(f"{run_id}\trunning\t".encode())
             status = json.loads((await hermes(server, "runs", "status", run_id)).stdout)
             assert (status["run_id"], status["status"]) == (run_id, "running")
-            stopped = await hermes(server, "runs", "stop", run_id, "--reason", "enough")
-            assert stopped.returncode == 0
+            stopped = await hermes(server, "runs", "stop", "run_other", run_id, "--reason", "enough")
+            assert (stopped.returncode, stopped.stdout) == (1, f"{run_id}: stopping\n".encode())
+            assert stopped.stderr == b"run_other: run not found (404)\n"
             assert (await provider.wait_closed(1)).closed_by == "client"
             status = json.loads((await hermes(server, "runs", "status", run_id)).stdout)
             assert (status["status"], status["reason"]) == ("cancelled", "enough")
