@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,8 +16,9 @@ pytest.importorskip("selenium", reason="the browser tests need selenium: pip ins
 from selenium.webdriver.common.keys import Keys
 
 from tests.support import console_page
-from tests.support.console_page import Page, browser, key_of, serving
-from tests.support.server_process import ServerProcess, free_port, processes_of, scripted_model
+from tests.support.console_page import Page, key_of, serving
+from tests.support.console_stage import another_page, console, stage
+from tests.support.server_process import processes_of
 
 pytestmark = [
     pytest.mark.e2e,
@@ -30,56 +28,8 @@ pytestmark = [
     ),
 ]
 
-SCRIPT = Path(__file__).with_name("console_script.yaml")
 IMAGES = os.environ.get("CONSOLE_IMAGES")
 """Where the pictures go (``CONSOLE_IMAGES=docs/images``); without it they are taken and thrown away."""
-
-
-class Stage:
-    """A server, its model and a browser. ``restart`` starts the server again on the same port."""
-
-    def __init__(self, home: Path, provider: ServerProcess, page: Page, port: int) -> None:
-        self.home = home
-        self.provider = provider
-        self.page = page
-        self.port = port
-
-    @property
-    def origin(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def serving(self) -> object:
-        return serving(self.home, self.provider, self.port)
-
-    async def act(self, scene: Callable[[Page], None]) -> None:
-        await trio.to_thread.run_sync(scene, self.page)
-
-    async def logged_in(self) -> None:
-        key = key_of(self.home)
-        await self.act(lambda page: page.open(self.origin, key))
-
-
-@asynccontextmanager
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    script = await trio.Path(SCRIPT).read_text(encoding="utf-8")
-    with trio.fail_after(180):
-        async with scripted_model(tmp_path / "model", script) as provider:
-            manager = browser(tmp_path)
-            page = await trio.to_thread.run_sync(manager.__enter__)
-            try:
-                yield Stage(tmp_path / "home", provider, page, free_port())
-            finally:
-                with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(partial(manager.__exit__, None, None, None))
-
-
-@asynccontextmanager
-async def console(tmp_path: Path) -> AsyncIterator[Stage]:
-    """Logged in, and without a complaint of the browser at the end."""
-    async with stage(tmp_path) as ready, serving(ready.home, ready.provider, ready.port):
-        await ready.logged_in()
-        yield ready
-        assert ready.page.complaints() == []
 
 
 async def test_nothing_is_shown_without_the_key(tmp_path: Path) -> None:
@@ -180,14 +130,8 @@ async def test_what_one_page_says_to_the_running_turn_appears_on_the_other_and_a
         other.find(".answer", "Only the second, please")
         assert other.texts(".bubble") == ["Do two things", "Only the second, please"]
 
-    async with console(tmp_path) as ready:
-        second = browser(tmp_path / "other")
-        other = await trio.to_thread.run_sync(second.__enter__)
-        try:
-            await ready.act(scene)
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(partial(second.__exit__, None, None, None))
+    async with console(tmp_path) as ready, another_page(tmp_path) as other:
+        await ready.act(scene)
 
 
 async def test_a_steer_reaches_the_model_and_escape_stops_the_turn(tmp_path: Path) -> None:
@@ -393,14 +337,8 @@ async def test_two_pages_show_the_same_session(tmp_path: Path) -> None:
         page.gone("[role=alertdialog]")
         page.find(".tool.failed")
 
-    async with console(tmp_path) as ready:
-        second = browser(tmp_path / "other")
-        other = await trio.to_thread.run_sync(second.__enter__)
-        try:
-            await ready.act(scene)
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(partial(second.__exit__, None, None, None))
+    async with console(tmp_path) as ready, another_page(tmp_path) as other:
+        await ready.act(scene)
 
 
 PASTE = """
@@ -473,6 +411,7 @@ async def test_a_picture_during_a_turn_waits_for_a_turn_of_its_own_and_a_refused
         page.say("hello with a picture")
         page.find(".queued", "hello with a picture")
         page.click(".tool.running .stop-one")
+        page.find(".prompt .attached")
         page.find(".answer", "Good day")
         page.idle()
         page.driver.find_element("css selector", "#files").send_keys(str(broken))
@@ -487,6 +426,46 @@ async def test_a_picture_during_a_turn_waits_for_a_turn_of_its_own_and_a_refused
         page.idle()
 
     async with console(tmp_path) as ready:
+        await ready.act(scene)
+
+
+async def test_a_picture_is_on_a_page_that_comes_to_its_running_turn(tmp_path: Path) -> None:
+    picture = tmp_path / "dot.png"
+    picture.write_bytes(base64.b64decode(PIXEL))
+
+    def scene(page: Page) -> None:
+        page.driver.find_element("css selector", "#files").send_keys(str(picture))
+        page.find(".attachments", "dot.png")
+        page.say("Speak slowly")
+        page.find(".answer.streaming", "Word after")
+        page.driver.refresh()
+        page.find(".answer.streaming", "Word after")
+        assert len(page.driver.find_elements("css selector", ".prompt .attached")) == 1
+        assert page.texts(".bubble") == ["Speak slowly"]
+
+    async with console(tmp_path) as ready:
+        await ready.act(scene)
+
+
+async def test_quick_turns_of_another_page_are_all_shown_in_their_order(tmp_path: Path) -> None:
+    words = [f"hello number {number}" for number in range(1, 6)]
+
+    def scene(page: Page) -> None:
+        page.say("hello to begin with")
+        page.find(".answer", "Good day")
+        page.idle()
+        other.open(ready.origin, key_of(ready.home))
+        other.click(".session", "hello to begin with")
+        other.find(".answer", "Good day")
+        for number, text in enumerate(words, 2):
+            other.say(text)
+            other.shows(".answer .prose", ["Good day to you."] * number)
+            other.idle()
+        for each in (page, other):
+            each.shows(".bubble", ["hello to begin with", *words])
+            assert each.texts(".answer .prose") == ["Good day to you."] * (len(words) + 1)
+
+    async with console(tmp_path) as ready, another_page(tmp_path) as other:
         await ready.act(scene)
 
 

@@ -52,6 +52,10 @@ class Page:
     def texts(self, css: str) -> list[str]:
         return [element.text for element in self.driver.find_elements(By.CSS_SELECTOR, css)]
 
+    def shows(self, css: str, texts: list[str]) -> None:
+        """Just these, in this order, sooner or later."""
+        self._wait(lambda: self.texts(css) == texts, f"{css} {texts}")
+
     def idle(self) -> None:
         """No turn runs: the send button is back."""
         self.find("button[aria-label='Send']")

@@ -16,7 +16,7 @@ import httpx2
 import trio
 import trio_websocket
 
-from tests.support.server_process import HttpServer, ServerProcess, http_server, server_process
+from tests.support.server_process import COMMAND, HttpServer, ServerProcess, http_server, server_process
 from tests.support.sse_client import StreamingAnswer, streaming
 
 Frame = dict[str, Any]
@@ -291,19 +291,22 @@ SURFACES = ("gateway stdio", "gateway websocket", "acp", "http run", "http chat"
 
 
 @asynccontextmanager
-async def driving(surface: str, home: Path, environ: Mapping[str, str]) -> AsyncIterator[Driver]:
-    """A real server of this home and a driver of it."""
+async def driving(
+    surface: str, home: Path, environ: Mapping[str, str], *, command: Path = COMMAND
+) -> AsyncIterator[Driver]:
+    """A real server of this home and a driver of it. ``command``: another ``hermes`` than the installed one."""
     if surface == "acp":
-        async with server_process(home, "acp", environ=environ) as server:
+        async with server_process(home, "acp", environ=environ, command=command) as server:
             yield AcpDriver(server)
     elif surface == "gateway stdio":
-        async with server_process(home, "gateway", environ=environ) as server, trio.open_nursery() as nursery:
+        line = server_process(home, "gateway", environ=environ, command=command)
+        async with line as server, trio.open_nursery() as nursery:
             driver = StdioGateway(server)
             nursery.start_soon(driver.pump)
             yield driver
             nursery.cancel_scope.cancel()
     else:
-        async with http_server(home, environ=environ) as server:
+        async with http_server(home, environ=environ, command=command) as server:
             async with http_driver(surface, server) as http:
                 yield http
 

@@ -12,8 +12,9 @@ import trio
 
 from hermes.testing import FakeProvider, Reply, Script
 from tests.support.drivers import GatewayDriver, driving
+from tests.support.server_process import COMMAND
 
-LIMIT = 20.0
+LIMIT = 60.0
 Frame = dict[str, Any]
 
 
@@ -57,12 +58,15 @@ async def playing(
     surface: str = "gateway stdio",
     config: Mapping[str, Any] | None = None,
     limit: float = LIMIT,
+    environ: Mapping[str, str] | None = None,
+    command: Path = COMMAND,
 ) -> AsyncIterator[tuple[Any, FakeProvider]]:
     """A driver of a server of this home, and its model."""
     write_config(home, config)
     with trio.fail_after(limit):
         async with FakeProvider(Script.of(*replies, strict=True)) as provider:
-            async with driving(surface, home, model_environment(provider)) as driver:
+            known = model_environment(provider) | dict(environ or {})
+            async with driving(surface, home, known, command=command) as driver:
                 yield driver, provider
 
 

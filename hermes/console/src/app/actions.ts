@@ -118,8 +118,13 @@ async function submit(written: string, given: Attachment[] = []): Promise<void> 
     const result = await call("prompt.submit", { session_id: open.id, text, client_message_id: crypto.randomUUID?.() });
     const now = store.conversation.value;
     if (now === null || now.id !== open.id) return;
-    if (result.status === "streaming") store.conversation.value = model.withUserRow(now, result.user_row_id);
-    else expectTurn(false);
+    if (result.status === "streaming") {
+      store.conversation.value = model.withUserRow(now, result.user_row_id);
+      return;
+    }
+    // Another page's turn was quicker: this one has its place behind it, or in it.
+    expectTurn(false);
+    await refreshOpen();
   } catch (error) {
     expectTurn(false);
     const now = store.conversation.value;

@@ -92,8 +92,8 @@ export function fromSnapshot(snapshot: Snapshot, seq: number): Conversation {
     nextId: 1,
   };
   for (const message of snapshot.messages) {
-    const item = fromMessage(message, conversation.nextId);
-    if (item) {
+    for (const item of [fromMessage(message, conversation.nextId), stopOf(message, conversation.nextId + 1)]) {
+      if (item === null) continue;
       conversation.items.push(item);
       conversation.nextId += 1;
     }
@@ -124,11 +124,12 @@ export function withPromptAt(conversation: Conversation, position: number, infli
 /** The prompt of the running turn, unless it is there already. */
 export function withPrompt(conversation: Conversation, inflight: Inflight): Conversation {
   if (inflight.display_kind === "hidden") return conversation;
+  const images = imagesOf(inflight.content);
   const last = conversation.items.at(-1);
-  if (last?.kind === "user" && last.text === inflight.user) return conversation;
+  if (last?.kind === "user" && last.text === inflight.user && last.images.length === images.length) return conversation;
   const note = inflight.display_kind ? (DISPLAY_NOTES[inflight.display_kind] ?? inflight.display_kind) : undefined;
   const text = inflight.display_metadata?.display_text ?? inflight.user;
-  return add(conversation, { kind: "user", text, images: [], note });
+  return add(conversation, { kind: "user", text, images, note });
 }
 
 export function add(conversation: Conversation, item: Omitted<Item>): Conversation {
@@ -161,7 +162,7 @@ function fromMessage(message: WireMessage, number: number): Item | null {
         kind: "user",
         id,
         text: message.display_metadata?.display_text ?? textOf(message),
-        images: imagesOf(message),
+        images: imagesOf(message.content),
         // What a summary stands for is shown and can not be edited any more.
         rowId: !message.compacted && (kind === undefined || kind === "skill_invocation") ? message.row_id : undefined,
         note: kind === undefined ? undefined : (DISPLAY_NOTES[kind] ?? kind),
@@ -187,14 +188,21 @@ function fromMessage(message: WireMessage, number: number): Item | null {
   }
 }
 
+/** What is said of an answer that was stopped: by whom, and why. */
+function stopOf(message: WireMessage, number: number): Item | null {
+  const { interrupted, cause, reason } = message.display_metadata ?? {};
+  if (message.role !== "assistant" || !interrupted || cause === undefined) return null;
+  return { kind: "notice", id: `i${number}`, level: "warning", text: stoppedText(cause, reason) };
+}
+
 function textOf(message: WireMessage): string {
   if (typeof message.text === "string") return message.text;
   const parts: any[] = Array.isArray(message.content) ? message.content : [];
   return parts.map((part) => (part.type === "text" ? part.text : "")).join("\n");
 }
 
-function imagesOf(message: WireMessage): string[] {
-  const parts: any[] = Array.isArray(message.content) ? message.content : [];
+function imagesOf(content: any): string[] {
+  const parts: any[] = Array.isArray(content) ? content : [];
   const urls = parts.map((part) => part.image_url?.url);
   return urls.filter((url) => typeof url === "string" && url.startsWith("data:image/"));
 }

@@ -18,6 +18,8 @@ let arrived: GatewayEvent[] = [];
 let frameRequested = false;
 /** The next turn to start is one that this page asked for: its prompt is on the page already. */
 let expectsTurn = false;
+/** Counts the starts and ends of turns on the page, so that an answer about one is not taken for another's. */
+let turnChanges = 0;
 
 /** An answer never overtakes an event that the server sent before it, though events wait for a frame of the screen. */
 export async function call<Result = any>(method: string, params: Record<string, unknown> = {}): Promise<Result> {
@@ -342,8 +344,14 @@ function apply(events: GatewayEvent[]): void {
     if (event.seq !== undefined && event.seq <= next.lastSeq) continue;
     next = model.applyEvent(next, event);
     times = timelines.note(times, next.key, event, now);
-    if (event.type === "message.start") turnStarted(next);
-    if (event.type === "message.complete" || event.type === "error") turnEnded(event);
+    if (event.type === "message.start") {
+      turnChanges += 1;
+      turnStarted(next);
+    }
+    if (event.type === "message.complete" || event.type === "error") {
+      turnChanges += 1;
+      turnEnded(event);
+    }
   }
   batch(() => {
     store.conversation.value = next;
@@ -358,12 +366,13 @@ function turnStarted(next: Conversation): void {
     return;
   }
   const position = next.items.length;
+  const current = turnChanges;
   call<Snapshot>("session.activate", { session_id: next.id, omit_messages: true })
     .then((snapshot) => {
       const now = store.conversation.value;
       if (now === null || now.id !== next.id) return;
-      if (!snapshot.inflight) {
-        // It is over already: its prompt stands in the history.
+      if (!snapshot.inflight?.streaming || turnChanges !== current) {
+        // It is over already: its prompt stands in the history, and what is in flight may be another's.
         void load({ runtime: next.id, stored: next.key }).catch(() => undefined);
         return;
       }

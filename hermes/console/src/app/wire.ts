@@ -58,7 +58,7 @@ export interface WireMessage {
   compacted?: boolean;
   timestamp?: number;
   display_kind?: string;
-  display_metadata?: { display_text?: string };
+  display_metadata?: { display_text?: string; interrupted?: boolean; cause?: string; reason?: string | null };
   name?: string;
   context?: string;
   args?: Record<string, unknown>;
@@ -104,6 +104,8 @@ export interface Snapshot {
 
 export interface Inflight {
   user: string;
+  /** In parts, when it came with pictures. */
+  content?: any;
   assistant: string;
   streaming: boolean;
   corrections?: string[];

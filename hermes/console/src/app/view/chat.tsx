@@ -1,3 +1,4 @@
+import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { attach } from "../attachments";
 import * as store from "../store";
@@ -6,11 +7,44 @@ import { ItemView } from "./items";
 import { duration, useNow } from "./parts";
 
 const NEAR_END = 80;
+const NEAR_START = 600;
+const STEP = 200;
+
+/** Of a long conversation only the end is drawn, and more of it when somebody scrolls there. */
+function useDrawn(scroller: RefObject<HTMLDivElement>, follows: RefObject<boolean>): { first: number; earlier(): void } {
+  const open = store.conversation.value;
+  const drawn = useRef({ key: "", first: 0 });
+  const fromEnd = useRef<number | null>(null);
+  const [, again] = useState(0);
+  const count = open?.items.length ?? 0;
+  const last = Math.max(0, count - STEP);
+  if (drawn.current.key !== open?.key || (follows.current && last - drawn.current.first > STEP)) {
+    drawn.current = { key: open?.key ?? "", first: last };
+  }
+  drawn.current.first = Math.min(drawn.current.first, last);
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    if (!element || fromEnd.current === null) return;
+    // What was looked at stays where it is.
+    element.scrollTop = element.scrollHeight - fromEnd.current;
+    fromEnd.current = null;
+  });
+  const earlier = (): void => {
+    const element = scroller.current;
+    if (!element || drawn.current.first === 0 || fromEnd.current !== null) return;
+    fromEnd.current = element.scrollHeight - element.scrollTop;
+    follows.current = false;
+    drawn.current.first = Math.max(0, drawn.current.first - STEP);
+    again((number) => number + 1);
+  };
+  return { first: drawn.current.first, earlier };
+}
 
 export function Chat() {
   const open = store.conversation.value;
   const scroller = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
+  const { first, earlier } = useDrawn(scroller, follows);
   const [away, setAway] = useState(false);
   const [over, setOver] = useState(false);
   useLayoutEffect(() => {
@@ -26,6 +60,7 @@ export function Chat() {
     if (!element) return;
     follows.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
     setAway(!follows.current);
+    if (element.scrollTop < NEAR_START) earlier();
   };
   const toEnd = (): void => {
     follows.current = true;
@@ -55,7 +90,12 @@ export function Chat() {
         <div class="column" aria-busy={store.running.value}>
           {open === null || store.loading.value ? <p class="muted centred">Loading…</p> : null}
           {open !== null && open.items.length === 0 && !store.loading.value && <Welcome />}
-          {open?.items.map((item) => <ItemView key={item.id} item={item} editing={store.editing.value === item.id} />)}
+          {first > 0 && (
+            <button type="button" class="quiet centred" onClick={earlier}>
+              {first} earlier entries
+            </button>
+          )}
+          {open?.items.slice(first).map((item) => <ItemView key={item.id} item={item} editing={store.editing.value === item.id} />)}
           {open?.running && <Working />}
           {open?.queued.map((text, index) => (
             <div key={index} class="queued">
