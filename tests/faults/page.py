@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
@@ -103,5 +103,13 @@ def page(found: dict[tuple[str, str], list[str]], day: str) -> str:
     return "".join(parts)
 
 
+def outcomes_of_all(reports: Iterable[Path]) -> dict[tuple[str, str], list[str]]:
+    """Of several reports; what a later one says of a test holds."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        found.update(outcomes(report))
+    return found
+
+
 if __name__ == "__main__":
-    sys.stdout.write(page(outcomes(Path(sys.argv[1])), date.today().isoformat()))
+    sys.stdout.write(page(outcomes_of_all(map(Path, sys.argv[1:])), date.today().isoformat()))

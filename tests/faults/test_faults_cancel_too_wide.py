@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.drivers import SURFACES
 from tests.support.fault_play import events, playing, say, stream, terminal, user_texts
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.fault("B-055")
-@pytest.mark.parametrize("surface", ["acp", "gateway stdio", "http run"])
+@pytest.mark.parametrize("surface", SURFACES)
 async def test_a_stop_of_a_turn_leaves_its_session_and_what_was_said_in_it(surface: str, tmp_path: Path) -> None:
     work = (say("one"), stream("two"), say("three"))
     async with playing(tmp_path / "home", *work, surface=surface) as (driver, provider):

@@ -12,8 +12,8 @@ import trio
 
 from hermes.nurseries import mcp_connection
 from hermes.testing import FakeProvider, Reply, Script
-from tests.support.drivers import StdioGateway
-from tests.support.fault_play import LIMIT, model_environment, say, stream, terminal, write_config
+from tests.support.drivers import AcpDriver, StdioGateway
+from tests.support.fault_play import LIMIT, model_environment, say, stream, terminal, user_texts, write_config
 from tests.support.mcp_rig import hostile, mcp_rig
 from tests.support.mortal_server import mortal_servers
 from tests.support.proof import times
@@ -148,6 +148,33 @@ async def test_whatever_starts_next_ends_what_a_killed_server_left(second: list[
                 await servers.kill(first.server)
                 await assert_no_children(await servers.start(*second, *more), within=10)
                 nursery.cancel_scope.cancel()
+
+
+@pytest.mark.fault("B-034")
+async def test_an_editor_goes_on_with_its_session_after_its_agent_was_killed_in_a_tool(tmp_path: Path) -> None:
+    points, home = times(10, 2), tmp_path / "home"
+    work = [terminal("sleep 7022")] * points
+    with trio.fail_after(LIMIT + 10 * points):
+        async with FakeProvider(Script.of(*work, say("next"), strict=True)) as provider:
+            async with mortal_servers(home, model_environment(provider)) as servers:
+                key, prompts = "", [f"go {point}" for point in range(points + 1)]
+                for point, text in enumerate(prompts):
+                    driver = AcpDriver(await servers.start("acp"))
+                    if key:
+                        await driver.server.call("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+                        where = {"sessionId": key, "cwd": str(home), "mcpServers": []}
+                        await driver.server.call("session/load", where)
+                        driver.session_id = key
+                    await driver.start(text)
+                    if point == points:
+                        assert (await driver.terminal())["status"] == "complete"
+                        break
+                    await driver.wait_for_tool()
+                    key = driver.session_id
+                    await trio.sleep(0.02 * point)
+                    await servers.kill(driver.server)
+                # The provider refuses a history in which a call lacks its one result.
+                assert user_texts(provider.requests[-1]) == prompts
 
 
 @pytest.mark.fault("B-070")

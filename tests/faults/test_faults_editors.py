@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 import trio
 
 from hermes.testing import FakeProvider, Reply, Script
+from tests.support.fault_play import playing
 from tests.support.server_process import ServerProcess, server_process
 
 pytestmark = pytest.mark.e2e
-LIMIT = 25
+LIMIT = 60
 
 
 def environment(provider: FakeProvider) -> dict[str, str]:
@@ -125,6 +127,24 @@ async def test_nothing_but_frames_is_on_standard_output_whatever_prints(tmp_path
         made = await server.call("session/new", {"cwd": str(tmp_path), "mcpServers": servers})
         assert (await prompt(server, made["sessionId"], "go"))["stopReason"] == "end_turn"
         assert server.stray == []
+
+
+@pytest.mark.fault("B-153")
+async def test_nothing_but_frames_is_on_the_gateways_output_with_warnings_on_and_a_noisy_peer(tmp_path: Path) -> None:
+    home, noisy = tmp_path / "home", tmp_path / "noisy.py"
+    noisy.write_text("import sys\nprint('not a frame', flush=True)\nprint('noise', file=sys.stderr, flush=True)\n")
+    peer = {"command": sys.executable, "args": [str(noisy)]}
+    config = {"unknown_key_for_a_warning": 1, "mcp_servers": {"noisy": peer}}
+    shout = "echo to stdout; echo to stderr >&2; echo to the host > /proc/$PPID/fd/1"
+    loud = {"PYTHONWARNINGS": "always", "PYTHONDEVMODE": "1"}
+    home.mkdir(mode=0o700)
+    # A key from an earlier day.
+    (home / ".env").write_text("ANTHROPIC_API_KEY=sk-ant-0123456789012345678901234567890\n")
+    async with playing(home, terminal(shout), said("done"), config=config, environ=loud, limit=60) as (driver, _):
+        await driver.start("go")
+        assert (await driver.terminal())["status"] == "complete"
+        assert driver.server.stray == []
+        assert all(one["jsonrpc"] == "2.0" for one in driver.server.frames)
 
 
 @pytest.mark.fault("B-155")

@@ -177,8 +177,8 @@ async def test_the_callers_deadline_ends_work_that_goes_on_for_ever(surface: str
     home = tmp_path / "home"
     if surface == "run":
         async with web(home, *replies, within=LIMIT + seconds) as site:
-            answer = await site.client.post("/v1/runs", json={"input": "go", "deadline_s": seconds})
             began = trio.current_time()
+            answer = await site.client.post("/v1/runs", json={"input": "go", "deadline_s": seconds})
             status = await site.until(answer.json()["run_id"], *ENDED)
             assert (status["status"], status["cause"]) == ("cancelled", "deadline")
             assert work == "tools" or status["output"].startswith("w0 w1 ")

@@ -34,7 +34,7 @@ async def test_a_question_is_answered_at_its_owner_and_another_process_neither_a
     tmp_path: Path,
 ) -> None:
     ask = Reply.of({"tool_call": {"name": "terminal", "arguments": {"command": "rm -rf build; echo ran"}}})
-    with trio.fail_after(25):
+    with trio.fail_after(60):
         async with FakeProvider(Script.of(ask, Reply.of({"text": "done"}), strict=True)) as provider:
             environ = {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "k" * 20, "HERMES_MODEL": "fake-model"}
             async with mortal_servers(tmp_path / "home", environ) as servers:
@@ -143,7 +143,7 @@ async def test_a_killer_that_may_not_signal_falls_back_and_the_call_ends(
         def write(self, data: bytes) -> None:
             """The shell may tell of its child's end."""
 
-    with trio.fail_after(10), trio.move_on_after(0.2) as stopped:
+    with trio.fail_after(60), trio.move_on_after(0.2) as stopped:
         await supervisor.run(spec, Output().write)
     assert stopped.cancelled_caught
     assert running_with(mark) == []

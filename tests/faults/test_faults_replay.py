@@ -207,6 +207,11 @@ async def test_a_replay_of_each_state_of_a_session_has_an_answer_of_its_own(tmp_
         # Owned elsewhere: another process says whose it is, and nothing of an end.
         async with mortal_servers(home, model_environment(provider)) as servers:
             other = await servers.start("gateway")
+            # By the key that both know: the answer names the owner, is no end, and is none of an unknown id.
+            stored = {"session_id": made["stored_session_id"], "last_seen": 0}
+            elsewhere = (await other.request("session.events.since", stored))["error"]
+            assert elsewhere["code"] == 4090
+            assert elsewhere["data"]["owner"].startswith(f"pid {driver.server.pid} on ")
             there = await other.call("session.resume", {"session_id": made["stored_session_id"]})
             assert there["owner"].startswith(f"pid {driver.server.pid} on ")
             replay = await other.call("session.events.since", {"session_id": there["session_id"], "last_seen": 0})
@@ -217,6 +222,12 @@ async def test_a_replay_of_each_state_of_a_session_has_an_answer_of_its_own(tmp_
             await driver.terminal()
             again = await other.call("session.resume", {"session_id": made["stored_session_id"]})
             assert again.get("owner") is None
+            # Stored, and live nowhere here: neither unknown nor somebody else's.
+            third = await servers.start("gateway")
+            sleeping = (await third.request("session.events.since", stored))["error"]
+            assert (sleeping["code"], sleeping["data"]["reason"]) == (4001, "not_live")
+            lost = (await third.request("session.events.since", {**stored, "session_id": "nobody"}))["error"]
+            assert lost["code"] == 4001 and "reason" not in (lost.get("data") or {})
 
 
 @pytest.mark.e2e

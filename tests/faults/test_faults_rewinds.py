@@ -66,7 +66,10 @@ async def test_a_refused_cut_changes_nothing_that_is_stored(surface: str, tmp_pa
 
 @pytest.mark.e2e
 @pytest.mark.fault("B-117")
-async def test_a_number_and_a_row_name_the_same_turn_whatever_was_put_between(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [(0,), (1,), (0, 1)], ids=["the number", "the row", "both"])
+async def test_a_number_and_a_row_name_the_same_turn_whatever_was_put_between(
+    by: tuple[int, ...], tmp_path: Path
+) -> None:
     config = {"agent": {"personalities": {"pirate": "Talk like a pirate."}}}
     work = terminal("true", background=True, notify=True)
     replies = (say("0"), say("1"), work, say("2"), say("noticed"), say("3"), *[say("edited")] * 4)
@@ -95,9 +98,8 @@ async def test_a_number_and_a_row_name_the_same_turn_whatever_was_put_between(tm
                 other = {**target, "truncate_before_user_ordinal": index - 1}
                 assert (await driver.request("prompt.submit", {**asked, **other}))["error"]["code"] == 4030
             driver._turn_from = len(driver.frames)
-            # By one name and the other in turn, and by both.
-            name = list(target)[index % 2]
-            await driver.call("prompt.submit", {**asked, **(target if index == 3 else {name: target[name]})})
+            names = [list(target)[which] for which in by]
+            await driver.call("prompt.submit", {**asked, **{name: target[name] for name in names}})
             await driver.terminal()
             lines = "\n".join(user_texts(provider.requests[-1])).split("\n")
             said = [line for line in lines if line.startswith(("user", "edited"))]

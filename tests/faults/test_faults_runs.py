@@ -66,9 +66,9 @@ class Web:
 
 
 @asynccontextmanager
-async def web(home: Path, *replies: Reply, within: float = 25) -> AsyncIterator[Web]:
+async def web(home: Path, *replies: Reply, within: float = 60) -> AsyncIterator[Web]:
     with trio.fail_after(within):
-        async with served(home, Script.of(*replies, strict=True)) as rig:
+        async with served(home, Script.of(*replies, strict=True), limit=within) as rig:
             headers = {"Authorization": f"Bearer {rig.server.key}"}
             async with httpx2.AsyncClient(base_url=rig.server.origin, headers=headers, timeout=60) as client:
                 yield Web(rig, client)
@@ -180,8 +180,29 @@ async def test_what_a_client_that_leaves_in_a_tool_takes_along_is_the_documented
         if goes_on:
             gate.touch()
         status = await rig.until(run_id, *ENDED)
-        expected = ("completed", None) if goes_on else ("cancelled", "client_disconnect")
-        assert (status["status"], status.get("cause")) in (expected, (expected[0], "completed")), status
+        expected = ("completed", "completed") if goes_on else ("cancelled", "client_disconnect")
+        assert (status["status"], status.get("cause") or status["status"]) == expected, status
+        if not goes_on:
+            assert status["turn_exit_reason"] == "interrupted_by_system(sse_client_disconnected)", status
+
+
+@pytest.mark.fault("B-106")
+@pytest.mark.parametrize("word", ["grace", "grace(30s)", "keep"])
+async def test_a_policy_that_is_not_offered_is_refused_and_nothing_is_started(word: str, tmp_path: Path) -> None:
+    """Whoever may lose the connection for a while says `continue` and reads the run later; nothing is guessed."""
+    async with web(tmp_path / "home") as site:
+        assert (await site.client.post("/api/sessions", json={"id": "s1"})).status_code == 201
+        headers = {"X-Hermes-On-Disconnect": word}
+        for path, body in (
+            ("/v1/chat/completions", {"messages": HI, "stream": True}),
+            ("/v1/responses", {"input": "hi", "stream": True}),
+            ("/api/sessions/s1/chat/stream", {"message": "hi"}),
+            ("/v1/runs", {"input": "hi"}),
+        ):
+            refused = await site.client.post(path, json=body, headers=headers)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request"), path
+            assert "cancel or continue" in refused.text
+        assert (await site.client.get("/api/runs")).json()["data"] == [] == site.provider.requests
 
 
 @pytest.mark.fault("B-129")

@@ -34,7 +34,7 @@ async def playing(
 ) -> AsyncIterator[tuple[GatewayDriver, FakeProvider]]:
     home.mkdir(mode=0o700, parents=True)
     (home / "config.yaml").write_text(config or "{}\n")
-    with trio.fail_after(25):
+    with trio.fail_after(60):
         async with FakeProvider(Script.of(*replies, strict=True)) as provider:
             environ = {
                 "OPENAI_BASE_URL": provider.base_url,
@@ -278,27 +278,30 @@ async def test_a_steer_is_answered_by_one_of_three_words_and_seen_behind_its_too
 
 
 @pytest.mark.fault("B-131")
+@pytest.mark.parametrize("surface", ["gateway stdio", "gateway websocket"])
 @pytest.mark.parametrize(
     ("mode", "work", "word"),
     [
         ("queue", "tool", "queued"),
         ("queue", "stream", "queued"),
         ("steer", "tool", "steered"),
+        ("steer", "stream", "steered"),
         ("interrupt", "tool", "steered"),
         ("interrupt", "stream", "redirected"),
     ],
 )
 async def test_a_prompt_during_a_turn_is_answered_at_once_in_every_mode(
-    mode: str, work: str, word: str, tmp_path: Path
+    mode: str, work: str, word: str, surface: str, tmp_path: Path
 ) -> None:
     config = f"display:\n  busy_input_mode: {mode}\n"
     first = terminal("sleep 7011") if work == "tool" else NEVER
-    async with playing(tmp_path / "home", first, NEVER, config=config) as (driver, provider):
+    async with playing(tmp_path / "home", first, NEVER, surface=surface, config=config) as (driver, provider):
         await driver.start("one")
         await (driver.wait_for_tool() if work == "tool" else driver.event("message.delta"))
         with trio.fail_after(10):
             answer = await driver.call("prompt.submit", {"session_id": driver.session_id, "text": "two"})
         assert answer["status"] == word, answer
+        assert answer.get("queue_position") == (1 if word == "queued" else None)
         status = await driver.call("session.status", {"session_id": driver.session_id})
         assert ("Queued Prompts: 1" in status["output"]) == (word == "queued"), status
         assert len(provider.requests) == 1 or word == "redirected"

@@ -16,8 +16,9 @@ from tests.faults.test_faults_runs import web
 from tests.support.core import PlainTool, call, make_services, running_tree
 from tests.support.core import say as core_say
 from tests.support.drivers import GatewayDriver, http_driver
-from tests.support.fault_play import LIMIT, model_environment, say, terminal, write_config
+from tests.support.fault_play import LIMIT, calls, model_environment, playing, say, terminal, write_config
 from tests.support.gateway_host import connected
+from tests.support.plugins import install_plugin
 from tests.support.server_process import children_of, free_port, http_server, http_status, server_process
 
 
@@ -167,6 +168,55 @@ async def test_tools_whose_threads_wait_for_threads_hold_up_nobody_and_can_be_st
             await host.call("prompt.submit", session_id=session_id, text="again")
             assert (await host.event("message.complete"))["payload"]["status"] == "complete"
             assert model.open == 0
+
+
+NESTED_PLUGIN = """
+import trio
+from hermes.agent.ports import ParallelClass, ToolFlags, ToolSpec
+
+class Nested:
+    spec = ToolSpec("nested", "threads in threads", {"type": "object", "properties": {}})
+    flags = ToolFlags(toolset="shell", parallel=ParallelClass.FREE)
+
+    async def run(self, ctx, arguments):
+        trio.to_thread.current_default_thread_limiter().total_tokens = 4
+        # Nobody goes on to the second thread before as many as there are places hold the first one.
+        return await trio.to_thread.run_sync(self.outside)
+
+    def outside(self):
+        return trio.from_thread.run(self.inside)
+
+    async def inside(self):
+        limiter = trio.to_thread.current_default_thread_limiter()
+        if limiter.borrowed_tokens < 4:
+            await trio.sleep(0.2)
+        return await trio.to_thread.run_sync(lambda: "inner")
+
+def tool(services):
+    return Nested()
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("B-179")
+async def test_eight_tools_that_need_two_threads_each_end_with_four_places_and_calls_are_answered_meanwhile(
+    tmp_path: Path,
+) -> None:
+    environ = install_plugin(tmp_path / "plugins", "nested", NESTED_PLUGIN)
+    work = (calls(*[("nested", {})] * 8), say("all of them"))
+    async with playing(tmp_path / "home", *work, environ=environ, limit=60) as (driver, provider):
+        await driver.start("go")
+        await driver.wait_for_tool()
+        session = {"session_id": driver.session_id}
+        while not any(one.get("params", {}).get("type") == "message.complete" for one in driver.frames):
+            assert await driver.call("ping", {}) == {"pong": True}
+            await driver.call("session.history", session)
+            await driver.call("session.list", {})
+            await trio.sleep(0.01)
+        assert (await driver.terminal())["status"] == "complete"
+        results = [row["content"] for row in provider.requests[-1].body["messages"] if row["role"] == "tool"]
+        assert results == ["inner"] * 8
+        assert "wait for a thread" in driver.server.stderr, "they were never short of places"
 
 
 @pytest.mark.e2e

@@ -89,6 +89,7 @@ async def test_an_interrupt_of_an_idle_session_does_not_touch_the_prompt_behind_
 @pytest.mark.fault("B-021")
 async def test_nothing_of_a_cancelled_turn_follows_its_answer_however_the_cancel_falls(tmp_path: Path) -> None:
     rounds = 20
+    spoken: dict[str, set[str]] = {}
     replies = [
         Reply.of({"text": [f"turn-{number} " for _ in range(300)]}, {"wait_for": "never"}, faults={"slow": 0.001})
         for number in range(rounds)
@@ -109,8 +110,13 @@ async def test_nothing_of_a_cancelled_turn_follows_its_answer_however_the_cancel
             if one.get("id") in numbers and "method" not in one:
                 ended += 1
                 assert one["id"] == numbers[ended], "answers out of order"
-            text = str(one.get("params", {}).get("update", {}).get("content", ""))
+            update = one.get("params", {}).get("update", {})
+            text = str(update.get("content", ""))
             assert not any(f"turn-{number} " in text for number in range(ended + 1)), "a late update"
+            if "messageId" in update:
+                spoken.setdefault(update["messageId"], set()).update(text[text.find("turn-") :].split()[:1])
+        # What is said names its message: no two turns speak in one.
+        assert spoken and all(len(turns) == 1 for turns in spoken.values()), spoken
         opened = [provider.requests[number].opened_at for number in range(1, rounds + 1)]
         closed = [provider.requests[number].closed_at for number in range(rounds)]
         assert all(before is not None and before <= after for before, after in zip(closed, opened, strict=True))

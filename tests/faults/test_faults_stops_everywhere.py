@@ -194,12 +194,15 @@ async def test_a_peer_hears_the_cancel_then_the_end_of_its_input_and_is_killed_w
 
 
 @pytest.mark.fault("B-021")
-async def test_nothing_of_a_stopped_turn_with_a_loud_tool_follows_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("surface", ["gateway stdio", "gateway websocket"])
+async def test_nothing_of_a_stopped_turn_with_a_loud_tool_follows_its_end(surface: str, tmp_path: Path) -> None:
     rounds = times(20, 5)
     loud = terminal("while :; do echo a line of output; sleep 0.001; done")
     dice = random.Random(int(os.environ.get("CANCEL_SEED", "21")))
-    async with playing(tmp_path / "home", *[loud] * rounds, say("end"), limit=30 + rounds) as (driver, provider):
-        await driver.call("client.capabilities", {"server_requests": True, "tool_progress": True})
+    replies, limit = [*[loud] * rounds, say("end")], 60 + rounds
+    async with playing(tmp_path / "home", *replies, surface=surface, limit=limit) as (driver, provider):
+        await driver.call("client.capabilities", {"server_requests": True, "tool_progress": True, "turn_ids": True})
+        driver.session_id = (await driver.call("session.create", {}))["session_id"]
         await driver.start("turn 0")
         session = {"session_id": driver.session_id}
         for number in range(rounds):
@@ -207,25 +210,44 @@ async def test_nothing_of_a_stopped_turn_with_a_loud_tool_follows_its_end(tmp_pa
             await trio.sleep(dice.random() * 0.2)
             # The next prompt is in the same write: it must not begin before the old turn has ended.
             following = {**session, "text": f"turn {number + 1}"}
-            await driver.server.send(
-                frame(f"stop{number}", "session.interrupt", session), frame(f"next{number}", "prompt.submit", following)
+            both = (
+                frame(f"stop{number}", "session.interrupt", session),
+                frame(f"next{number}", "prompt.submit", following),
             )
+            if surface == "gateway stdio":
+                await driver.server.send(*both)
+            else:
+                for one in both:
+                    await driver.send(one)
             assert (await answer(driver, f"stop{number}"))["result"]["settled"] is True
             assert "result" in await answer(driver, f"next{number}")
         while len(events(driver, "message.complete")) <= rounds:
             await driver.event("message.complete", len(driver.frames))
         await assert_no_children(driver.server)
         check_turns(driver, rounds)
+        again = (await driver.call("session.events.since", {**session, "last_seen": 0}))["events"]
+        live = {one["params"]["seq"]: one["params"] for one in driver.frames if "seq" in one.get("params", {})}
+        assert all(one.get("turn_id") == live[one["seq"]].get("turn_id") for one in again if one["seq"] in live)
 
 
 def check_turns(driver: GatewayDriver, stopped: int) -> None:
-    """Each turn's events stand between its start and its one end; numbers have no gap."""
+    """Each turn's events stand between its start and its one end, and name it; numbers only grow."""
     is_open, statuses, numbers = False, [], []
+    current, over = None, set[str]()
     for one in driver.frames:
         params = one.get("params", {})
         kind = params.get("type", "")
         if "seq" in params:
             numbers.append(params["seq"])
+        turn_id = params.get("turn_id")
+        assert turn_id not in over, f"{kind} of a turn that has ended"
+        if kind == "message.start" and statuses:
+            assert turn_id is not None and turn_id != current
+        if turn_id is not None and kind.startswith(("tool.", "message.")):
+            assert current in (None, turn_id) or kind == "message.start", "an event of another turn"
+            current = turn_id
+            if kind == "message.complete":
+                over.add(turn_id)
         if kind == "message.start":
             assert not is_open, "a turn began before the end of the last one"
             is_open = True
@@ -236,6 +258,7 @@ def check_turns(driver: GatewayDriver, stopped: int) -> None:
         elif kind.startswith(("tool.", "message.", "subagent.", "reasoning.")):
             assert is_open, f"{kind} came outside of a turn"
     assert statuses == ["interrupted"] * stopped + ["complete"]
+    assert len(over) == len(statuses)
     assert numbers == sorted(set(numbers))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.support.core import say as core_say
 from tests.support.fault_play import events, playing, say, stream, terminal, user_texts
 from tests.support.gateway_host import connected
 from tests.support.proof import times
+from tests.support.server_process import assert_no_children, children_of
 
 NEVER = stream("Hello ", "there ")
 
@@ -266,3 +268,66 @@ async def test_each_way_to_a_session_begins_one_and_each_end_ends_it_once(
         kinds = [type(entry.event).__name__ for entry in session.log.since(0)[0]]
         assert (kinds.count("SessionClosed"), kinds[-1]) == (1, "SessionClosed")
         assert kinds.count("TurnStarted") == kinds.count("TurnEnded") <= 1
+
+
+MCP_PROGRAM = Path(__file__).parent.parent / "support" / "mcp_hostile_program.py"
+
+
+def lives(notes: Path) -> tuple[int, int]:
+    """How many of these peers were started so far, and how many have ended."""
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    pids = [int(line.split()[1]) for line in lines if line.startswith("started")]
+    return len(pids), sum(not Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("B-133")
+async def test_what_the_server_keeps_for_its_sessions_is_started_once_however_they_come_to_life(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    peer = {"command": sys.executable, "args": [str(MCP_PROGRAM), "plain", str(notes)]}
+    config = {"mcp_servers": {"peer": peer}}
+    async with playing(tmp_path / "home", say("one"), say("two"), config=config, limit=60) as (driver, _):
+        await driver.start("hi")
+        assert (await driver.terminal())["status"] == "complete"
+        key = next(one["result"] for one in driver.frames if "stored_session_id" in one.get("result", ()))
+        branch = await driver.call("session.branch", {"session_id": driver.session_id})
+        for _ in range(2):
+            await driver.call("session.resume", {"session_id": key["stored_session_id"]})
+            await driver.call("session.activate", {"session_id": branch["session_id"]})
+            await driver.call("session.activate", {"session_id": driver.session_id})
+            await driver.call("reload.env", {})
+            # Nothing of it has changed: a reload leaves it alone.
+            await driver.call("reload.mcp", {"confirm": True})
+        assert lives(notes) == (1, 0)
+        for session_id in (branch["session_id"], driver.session_id):
+            await driver.call("session.close", {"session_id": session_id})
+        assert lives(notes) == (1, 0)
+        assert await driver.server.stop() == 0
+        assert lives(notes) == (1, 1)
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("B-133")
+async def test_what_an_editor_brings_along_is_started_and_ended_once_for_each_session(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    peer = {"name": "peer", "command": sys.executable, "args": [str(MCP_PROGRAM), "plain", str(notes)], "env": []}
+    async with playing(tmp_path / "home", say("one"), say("two"), surface="acp", limit=60) as (driver, _):
+        server = driver.server
+        await server.call("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+        where = {"cwd": str(tmp_path), "mcpServers": [peer]}
+        made = await server.call("session/new", where)
+        driver.session_id = made["sessionId"]
+        await driver.start("hi")
+        assert (await driver.terminal())["status"] == "complete"
+        assert lives(notes) == (1, 0)
+        named = {"sessionId": driver.session_id}
+        forked = await server.call("session/fork", where | named)
+        for method in ("session/load", "session/resume", "session/load"):
+            await server.call(method, where | named)
+            running = [line for line in children_of(server).values() if "mcp_hostile_program" in line]
+            assert len(running) <= 2, "more than one for each session"
+        for session_id in (forked["sessionId"], driver.session_id):
+            await server.call("session/close", {"sessionId": session_id})
+        await assert_no_children(server, within=20)
+        begun, over = lives(notes)
+        assert begun == over and 1 <= begun <= 2
