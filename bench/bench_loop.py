@@ -21,6 +21,7 @@ from pathlib import Path
 import httpx2
 import trio
 from clients import Model, resident_bytes
+from report import record
 
 from hermes.agent.providers.http_stream import HttpClient
 from hermes.agent.providers.registry import Models, ModelSettings
@@ -96,6 +97,7 @@ async def measure_deltas(model: Model, tree: ServerTree, chunks: int) -> None:
     ratio = statistics.median(two / one for one, two in pairs)
     figures = f"plain reader {least:.2f} us, loop and subscriber {ours:.2f} us"
     print(f"CPU per delta: {figures}, ratio {ratio:.2f} (goal <= {GOAL_CPU})")
+    record("loop and one subscriber: CPU per delta", "us", ours, least, goal=f"<= {GOAL_CPU} x")
 
 
 async def measure_many(model: Model, tree: ServerTree, count: int) -> None:
@@ -111,6 +113,7 @@ async def measure_many(model: Model, tree: ServerTree, count: int) -> None:
     least = await cpu_of(lambda: together(lambda: plain(model.url, text)))
     ours = await cpu_of(lambda: together(lambda: watched_turn(next(sessions), text)))
     each = count * 200
+    record(f"{count} turns at once in one process: CPU per delta", "us", ours / each * 1e6, least / each * 1e6)
     figures = f"plain readers {least / each * 1e6:.2f} us, turns {ours / each * 1e6:.2f} us per delta"
     print(f"{count} turns at once: {figures}, ratio {ours / least:.2f}")
 
@@ -125,12 +128,13 @@ async def measure_memory(tree: ServerTree, idle: int, streaming: int) -> None:
     await trio.sleep(0.5)
     each = (weight() - before) / idle / 1024
     print(f"memory of an idle session: {each:6.1f} KiB (goal <= {GOAL_IDLE_KIB:g}; {idle} sessions)")
+    record("memory of an idle session without clients", "KiB", each, goal=f"<= {GOAL_IDLE_KIB:g}")
     before = weight()
     turns = [await session.submit_nowait(Prompt("paced 4000 20")).wait_turn() for session in sessions[:streaming]]
     await trio.sleep(3)
-    print(
-        f"memory of a streaming session: {(weight() - before) / streaming / 1024:6.1f} KiB more ({streaming} sessions)"
-    )
+    more = (weight() - before) / streaming / 1024
+    print(f"memory of a streaming session: {more:6.1f} KiB more ({streaming} sessions)")
+    record("memory more of one that streams", "KiB", more)
     assert all(turn is not None and not turn.ended.settled for turn in turns)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import trio
 from bench_store import plain_appends, prepare
 from clients import Model, Stdio, event, now, resident_bytes
+from report import record
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
 ROWS_PER_TURN = 2
@@ -50,6 +51,7 @@ def row(name: str, ours: float, floor: float | None, unit: str = "ms") -> None:
     ratio = f"{ours / floor:8.1f} x" if floor else ""
     shown = f"{floor:10.2f}" if floor else " " * 10
     print(f"{name:44} {ours:10.2f} {shown} {unit} {ratio}")
+    record(name, unit, ours, floor)
 
 
 # --- one long session ------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import trio
+from report import record
 
 from hermes.agent.ports import StoredSession
 from hermes.agent.store.rows import INSERT_ROW, READ_COLUMNS, encode_row
@@ -45,6 +46,7 @@ def timed(action: Callable[[], object]) -> float:
 def tell(name: str, ours: float, floor: float, bare: float | None = None) -> None:
     shown = f"{bare:10.2f} {ours / bare:7.1f} x" if bare else ""
     print(f"{name:44} {ours:10.2f} {floor:10.2f} {ours / floor:7.1f} x {shown}", flush=True)
+    record(f"store: {name}", "ms", ours, floor)
 
 
 # --- many writers ----------------------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ async def long_session(directory: Path, messages: int, repeat: int) -> None:
             begin = time.perf_counter()
             rows = await store.load_transcript(key)
             loads.append((time.perf_counter() - begin) * 1000)
-        tell(f"load of {messages} messages (ms)", min(loads), floor)
+        tell(f"load of {messages} messages", min(loads), floor)
         rewinds: list[float] = []
         target = [row.row_id for row in rows if row.role == "user"][-1]
         for number in range(repeat):
@@ -189,8 +191,8 @@ async def long_session(directory: Path, messages: int, repeat: int) -> None:
     database.execute("PRAGMA synchronous = NORMAL")
     plain = best_ms(lambda: timed(partial(rewind_plainly, database, key)), repeat)
     database.close()
-    tell("rewind of its last turn (ms)", min(rewinds), plain)
-    tell("the same, against reading the session (ms)", statistics.median(rewinds), floor)
+    tell("rewind of its last turn", min(rewinds), plain)
+    tell("the same, against reading the session", statistics.median(rewinds), floor)
 
 
 def main() -> None:

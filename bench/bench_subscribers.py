@@ -1,4 +1,4 @@
-"""CPU of the server for each streamed delta, with one client of the session and with a hundred.
+"""CPU of the server for each streamed delta, with one client of the session, with ten and with a hundred.
 
 The floor writes each delta to each client by itself: what that costs is mostly the kernel's.
 """
@@ -13,7 +13,7 @@ from report import TOKEN, Figures, Program, compare
 
 CHUNKS = 1500
 PACED, PAUSE_MS = 150, 2
-OTHERS = 99
+CLIENTS = (10, 100)
 
 
 def measure(program: Program, figures: Figures) -> None:
@@ -23,12 +23,14 @@ def measure(program: Program, figures: Figures) -> None:
         for text in ("warm", "warm"):
             run(client, session, text)
         alone = costs(client, session, pid)
-        others = [follow(port, session) for _ in range(OTHERS)]
-        many = costs(client, session, pid)
+        others: list[WebSocket] = []
         for figure, one in alone.items():
             figures.add(f"CPU per delta, one client, {figure}", program, one * 1e6, "us")
-            figures.add(f"CPU per delta, {OTHERS + 1} clients, {figure}", program, many[figure] * 1e6, "us")
-            figures.add(f"{OTHERS + 1} clients against one, {figure}", program, many[figure] / one, "x")
+        for clients in CLIENTS:
+            others += [follow(port, session) for _ in range(clients - 1 - len(others))]
+            for figure, many in costs(client, session, pid).items():
+                figures.add(f"CPU per delta, {clients} clients, {figure}", program, many * 1e6, "us")
+                figures.add(f"{clients} clients against one, {figure}", program, many / alone[figure], "x")
         for other in [*others, client]:
             other.close()
 

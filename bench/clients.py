@@ -22,12 +22,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 Frame = dict[str, Any]
 now = time.perf_counter
 ROOT = Path(__file__).parent.parent
-STAMP = re.compile(rb"<(\d+)>")
+STAMP = re.compile(rb"@(\d{12,}) ")
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -69,6 +69,8 @@ class _Provider(socketserver.StreamRequestHandler):
             return True
         self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         last = body["messages"][-1]
+        if last["role"] == "user":
+            os.write(1, b"asked\n")
         words = _text(last).split(maxsplit=2) if last["role"] == "user" else []
         match words:
             case ["burst", count, *digits]:
@@ -81,7 +83,7 @@ class _Provider(socketserver.StreamRequestHandler):
                     time.sleep(float(pause) / 1000)
             case ["timed", count, pause, *_]:
                 for _ in range(int(count)):
-                    self._send([{"content": f"<{time.monotonic_ns()}> "}])
+                    self._send([{"content": f"@{time.monotonic_ns()} "}])
                     time.sleep(float(pause) / 1000)
             case ["hang", *_]:
                 self._send([{"role": "assistant", "content": ""}])
@@ -140,11 +142,26 @@ class Model:
     """The provider's process."""
 
     def __enter__(self) -> Model:
-        self.process = subprocess.Popen([sys.executable, __file__, "model"], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([sys.executable, __file__, "model"], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
         self.url = f"http://127.0.0.1:{self.port}/v1"
+        self._asked = threading.Semaphore(0)
+        threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
         return self
+
+    def _listen(self, told: IO[bytes]) -> None:
+        for _ in told:
+            self._asked.release()
+
+    def forget_asked(self) -> None:
+        while self._asked.acquire(blocking=False):
+            pass
+
+    def wait_asked(self, within: float = 10.0) -> None:
+        """Until it was asked to answer a prompt once more than was waited for."""
+        if not self._asked.acquire(timeout=within):
+            raise TimeoutError("the model was not asked")
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
@@ -176,6 +193,11 @@ class Stdio:
         self._in.write(dumps(frame).encode() + b"\n")
         self._in.flush()
         return self._number
+
+    def tell(self, method: str, params: Frame) -> None:
+        """A notification."""
+        self._in.write(dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode() + b"\n")
+        self._in.flush()
 
     def read(self) -> Frame:
         line = self._out.readline()

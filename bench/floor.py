@@ -14,6 +14,7 @@ import base64
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -107,8 +108,15 @@ class Gateway:
                 for call in calls:
                     await self.event("tool.start", session, {"name": "terminal"})
                     command = json.loads(call["function"]["arguments"])["command"]
+                    if command.startswith("rm -rf"):
+                        await self._send({"jsonrpc": "2.0", "id": "srq-1", "method": "approval", "params": {}})
+                        await trio.sleep_forever()
                     done = await trio.run_process(
-                        ["bash", "-c", command], capture_stdout=True, stderr=subprocess.STDOUT
+                        ["bash", "-c", command],
+                        capture_stdout=True,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                        deliver_cancel=kill_group,
                     )
                     output = done.stdout.decode()
                     rows.append({"role": "tool", "tool_call_id": call["id"], "content": output})
@@ -116,6 +124,10 @@ class Gateway:
             rows.append({"role": "assistant", "content": "done"})
         status = "interrupted" if scope.cancelled_caught else "complete"
         await self.event("message.complete", session, {"status": status})
+
+
+async def kill_group(process: trio.Process) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
 
 
 async def gateway() -> None:
