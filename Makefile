@@ -62,12 +62,13 @@ docs: $(VENV)/.for-serve
 	$(BIN)/hermes schema config > docs/reference/configuration.md
 	$(BIN)/hermes schema cli > docs/reference/command-line.md
 	$(BIN)/hermes schema turns > docs/explanation/turn-states.md
+	$(BIN)/hermes schema openapi --format markdown > docs/reference/http-routes.md
 
 site: docs $(VENV)/.for-docs
 	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.for-test
-	for file in $(wildcard bench/bench_*.py); do $(BIN)/python "$$file" $(BENCH_ARGS) || exit 1; done
+	$(BIN)/python bench $(BENCH_ARGS)
 
 dist: $(VENV)/.for-dist
 	$(BIN)/python -m build
@@ -91,6 +92,7 @@ $(VENV)/.made:
 # An editable install: sources need no reinstall, only what pyproject.toml says does.
 # Compiled at once, because a start that compiles takes twice as long.
 $(VENV)/.for-serve: pyproject.toml $(VENV)/.made
+	@echo 'Installing the server and what it needs into $(VENV). This happens once and takes a minute or two.'
 	$(PIP) install --editable .
 	$(BIN)/python -m compileall -q hermes
 	@touch $@

@@ -208,6 +208,7 @@ export interface ClientCapabilitiesParams {
   legacy_requests?: boolean | null;
   tool_progress?: boolean | null;
   steers?: boolean | null;
+  turn_ids?: boolean | null;
 }
 
 export interface ClientCapabilitiesResult {
@@ -536,6 +537,7 @@ export interface ImageDetachResult {
 /** The running turn so far, or the failed one until the next begins (§4.9). */
 export interface InflightTurn {
   user: string;
+  content?: Record<string, Json>[] | null;
   assistant: string;
   streaming: boolean;
   corrections?: string[] | null;
@@ -569,6 +571,17 @@ export interface InputDetectDropResult {
   token_estimate?: number | null;
 }
 
+export interface InsightsGetParams {
+  profile?: string | null;
+  days?: number;
+}
+
+export interface InsightsGetResult {
+  days: number;
+  sessions: number;
+  messages: number;
+}
+
 export interface KeyedSessionParams {
   profile?: string | null;
   request_key?: string | null;
@@ -594,6 +607,8 @@ export interface LiveInfoResult {
   profile_name: string;
   provider?: string | null;
   reasoning_effort?: string | null;
+  service_tier?: string | null;
+  fast?: boolean | null;
   yolo?: boolean | null;
   approval_mode?: string | null;
   terminal_backend?: string | null;
@@ -608,6 +623,40 @@ export interface LiveInfoResult {
   credential_warning?: string | null;
   lazy?: boolean | null;
   [more: string]: unknown;
+}
+
+export interface LlmOneshotParams {
+  profile?: string | null;
+  template?: string | null;
+  instructions?: string | null;
+  input?: string | null;
+  variables?: Record<string, Json> | null;
+  task?: string | null;
+  temperature?: number | null;
+  max_tokens?: number | null;
+  session_id?: string | null;
+}
+
+export interface LlmOneshotResult {
+  text: string;
+}
+
+export interface MachineFactsResult {
+  machine: MachineInfo;
+  machine_kind: string;
+  has_nvidia_gpu: boolean;
+  locale?: string | null;
+}
+
+export interface MachineInfo {
+  os_family: string;
+  os_release: string;
+  native_arch: string;
+  cpu_model?: string | null;
+  ram_gb?: number | null;
+  vendor?: string | null;
+  wsl: boolean;
+  container: boolean;
 }
 
 export interface McpServerRuntimeRow {
@@ -911,6 +960,23 @@ export interface ProcessStopResult {
   killed: number;
 }
 
+export interface ProfileRow {
+  name: string;
+  path: string;
+  is_default: boolean;
+  model: string;
+  provider: string;
+}
+
+export interface ProfilesListParams {
+  profile?: string | null;
+  include_sessions?: boolean;
+}
+
+export interface ProfilesListResult {
+  profiles: ProfileRow[];
+}
+
 export interface ProjectFacts {
   root: string;
   manifests: string[];
@@ -1006,6 +1072,7 @@ export interface ReplayedEvent {
   session_id: string;
   payload?: Json;
   seq: number;
+  turn_id?: string | null;
 }
 
 export interface RequestAnswerParams {
@@ -1366,6 +1433,8 @@ export interface SessionLiveInfo {
   profile_name: string;
   provider?: string | null;
   reasoning_effort?: string | null;
+  service_tier?: string | null;
+  fast?: boolean | null;
   yolo?: boolean | null;
   approval_mode?: string | null;
   terminal_backend?: string | null;
@@ -1837,6 +1906,13 @@ export interface SudoRespondParams {
   password?: string;
 }
 
+export interface SystemBatteryResult {
+  available: boolean;
+  percent?: number | null;
+  plugged?: boolean | null;
+  category?: "good" | "warn" | "bad" | "critical" | "dim" | null;
+}
+
 export interface TerminalClose {
   process_id: string;
 }
@@ -2127,6 +2203,9 @@ export interface Methods {
   "image.attach_bytes": { params: ImageAttachBytesParams; result: ImageAttachResult };
   "image.detach": { params: PathParams; result: ImageDetachResult };
   "input.detect_drop": { params: InputDetectDropParams; result: InputDetectDropResult };
+  "insights.get": { params: InsightsGetParams; result: InsightsGetResult };
+  "llm.oneshot": { params: LlmOneshotParams; result: LlmOneshotResult };
+  "machine.facts": { params: EmptyParams; result: MachineFactsResult };
   "mcp.servers.list": { params: EmptyParams; result: McpServersListResult };
   "mcp.servers.status": { params: EmptyParams; result: McpServersStatusResult };
   "mcp.servers.test": { params: McpServersTestParams; result: McpServersTestResult };
@@ -2139,6 +2218,7 @@ export interface Methods {
   "process.kill": { params: ProcessKillParams; result: ProcessKillResult };
   "process.list": { params: SessionParams; result: ProcessListResult };
   "process.stop": { params: ProcessStopParams; result: ProcessStopResult };
+  "profiles.list": { params: ProfilesListParams; result: ProfilesListResult };
   "project.facts": { params: ProjectFactsParams; result: ProjectFactsResult };
   "prompt.background": { params: PromptBackgroundParams; result: PromptBackgroundResult };
   "prompt.btw": { params: PromptBackgroundParams; result: PromptBackgroundResult };
@@ -2193,6 +2273,7 @@ export interface Methods {
   "subagent.steer": { params: SubagentSteerParams; result: SubagentSteerResult };
   "subagent.tail": { params: SubagentTailParams; result: SubagentTailResult };
   "sudo.respond": { params: SudoRespondParams; result: StatusResult };
+  "system.battery": { params: EmptyParams; result: SystemBatteryResult };
   "terminal.read.respond": { params: TerminalReadRespondParams; result: StatusResult };
   "terminal.resize": { params: TerminalResizeParams; result: TerminalResizeResult };
   "tools.configure": { params: ToolsConfigureParams; result: ToolsConfigureResult };
