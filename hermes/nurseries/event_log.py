@@ -65,6 +65,7 @@ class EventLog(Generic[E]):
         self._clock = clock
         self._max_events = max_events
         self._max_cost = max_cost
+        self._quarter = max(1, max_events // 4)
         self._memory = memory
         self._cost = 0
         self._latest = 0
@@ -100,6 +101,12 @@ class EventLog(Generic[E]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def is_time_to_read(self) -> bool:
+        """Whether readers who put it off should read now, asked with each event: at four places of the window, the
+        same for all of them, so that they read the same; with each event where few large ones fill it."""
+        return self._latest % self._quarter == 0 or self._cost > self._max_cost // 2
 
     def append(self, event: E) -> int:
         """Number, store, wake; returns the number. Nothing is appended to a closed log (returns the latest number)."""

@@ -293,3 +293,15 @@ async def test_an_entry_is_encoded_once_for_all_readers_of_a_surface() -> None:
     (entry,) = first.next_nowait()
     entry.encoded["gateway"] = b"bytes"
     assert second.next_nowait()[0].encoded["gateway"] == b"bytes"
+
+
+@pytest.mark.parametrize("size", [1, 30, 49])
+@pytest.mark.parametrize("window", [1, 3, 4, 7, 100])
+def test_a_reader_who_reads_only_when_it_is_time_misses_nothing(window: int, size: int) -> None:
+    log = make_log(max_events=window, max_cost=100)
+    late, read = log.subscribe(), 0
+    for _ in range(500):
+        log.append("x" * size)
+        if log.is_time_to_read:
+            read += len(late.next_nowait())
+    assert read + len(late.next_nowait()) == 500

@@ -39,11 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GAVE_UP_SENDING: Final = 1011
-CONGESTED_LOOK: Final = 0.25
-"""Seconds between two looks into the log while the client does not read: what came is merged meanwhile."""
-BURST_LOOK: Final = 0.002
-"""The same while a burst comes: 30,000 deltas a second would leave the log before a later look."""
-BURST_EVENTS: Final = 16
 
 UNSPACED_CLIENTS: Final = 8
 SPACE_PER_CLIENT: Final = 100e-6
@@ -84,6 +79,7 @@ class Watch:
         self._subscription = session.log.subscribe()
         self._backlog = Backlog()
         self._called = trio.Event()
+        self._is_cut_off = False
 
     async def run(self) -> None:
         """Pass events on until the client or the session is gone."""
@@ -124,19 +120,22 @@ class Watch:
         self._called = trio.Event()
 
     async def _wait_room(self) -> bool:
+        """Wait until the client reads. What comes meanwhile is merged, in time: before the log lets it go."""
         connection = self._client.connection
         await trio.lowlevel.checkpoint_if_cancelled()
-        look = BURST_LOOK
-        while not connection.has_room:
-            with trio.move_on_after(look):
-                if not await connection.wait_room():
-                    return False
-            before = self._subscription.cursor
-            if not connection.has_room and not self._collect():
-                return False
-            is_burst = self._subscription.cursor - before > BURST_EVENTS
-            look = BURST_LOOK if is_burst else min(look * 2, CONGESTED_LOOK)
-        return True
+        if connection.has_room:
+            return True
+        observers = self.session.log.observers
+        observers.append(self._heard)
+        try:
+            # What had piled up before may be most of what the log holds.
+            return self._collect() and await connection.wait_room()
+        finally:
+            observers.remove(self._heard)
+
+    def _heard(self, _: SessionEvent) -> None:
+        if self.session.log.is_time_to_read and not self._is_cut_off:
+            self._collect()
 
     def _collect(self) -> bool:
         try:
@@ -153,6 +152,7 @@ class Watch:
         return True
 
     def _cut_off(self) -> bool:
+        self._is_cut_off = True
         logger.warning("%s does not read; closed", self._client.name)
         self._client.connection.close(GAVE_UP_SENDING, "too much is waiting to be read")
         return False

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+import trio.testing
 
-from hermes.events import StatusUpdate
+from hermes.events import StatusUpdate, TextDelta
 from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.gateway.server import GatewayServer
 from hermes.protocols.gateway.surface import serve_channel
@@ -74,6 +75,31 @@ async def test_deltas_are_merged_behind_a_client_that_reads_late(autojump_clock:
         assert len(deltas) < 600
         numbers = [frame["params"]["seq"] for frame in host.frames if "seq" in frame.get("params", {})]
         assert numbers == sorted(set(numbers))
+
+
+async def test_a_burst_that_comes_in_no_time_is_kept_for_a_client_that_pauses(autojump_clock: Any) -> None:
+    """Twenty times what the log holds, without a moment in which a timer could fire."""
+    services, _ = make_services(say("done", pause=60))
+    async with running_tree(services) as tree, slow_client(tree) as (channel, host):
+        session_id = (await host.call("session.create"))["session_id"]
+        await host.call("prompt.submit", session_id=session_id, text="go")
+        await host.event("message.start")
+        channel.stall()
+        session = tree.registry.get(session_id)
+        observers = len(session.log.observers)
+        while len(session.log.observers) == observers:
+            session.emit(StatusUpdate(None, "status", "x" * 10_000))
+            await trio.testing.wait_all_tasks_blocked()
+        before = trio.current_time()
+        for number in range(10_000):
+            session.emit(TextDelta("t", f"{number} "))
+        assert trio.current_time() == before
+        channel.reading.set()
+        await host.event("message.complete")
+        assert len(session.log.observers) == observers, "it still listens, though the client reads"
+        told = [frame["params"] for frame in host.frames if "seq" in frame.get("params", {})]
+        spoken = "".join(one["payload"]["text"] for one in told if one["type"] == "message.delta")
+        assert spoken.startswith("".join(f"{number} " for number in range(10_000)))
 
 
 async def test_a_client_that_never_reads_is_cut_off_and_nobody_else_notices(autojump_clock: Any) -> None:
