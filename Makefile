@@ -8,7 +8,7 @@ VENV ?= .venv
 SERVE_ARGS ?=
 # Three workers for two cores: much of the suite waits for processes. What fails is run again and listed as rerun: several hundred of the
 # tests drive real processes and sockets, and a machine that stands still for a second is no fault of theirs.
-PYTEST_ARGS ?= -n 3 --reruns 4
+PYTEST_ARGS ?= -n 3 --reruns 4 --rerun-except 'Timeout \(>'
 BENCH_ARGS ?=
 SECONDS ?= 60
 SEED ?=
@@ -31,7 +31,7 @@ pytest: $(VENV)/.for-test
 
 # The full counts of everything that `make test` samples; takes hours, for a quiet machine.
 proof: $(VENV)/.for-test
-	PROOF=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+	PROOF=1 PYTEST_TIMEOUT=14400 $(BIN)/python -m pytest $(PYTEST_ARGS)
 	$(BIN)/python -m tests.fuzz --seconds 600
 
 # Prints its seed; the same with SEED=… plays it again. 1800 seconds are part of the proof.

@@ -41,7 +41,7 @@ class Terminal:
 
     async def expect(self, words: str) -> None:
         while words not in self.shown:
-            data = await trio.to_thread.run_sync(self._read)
+            data = await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
             assert data, f"ended before {words!r}: {self.shown}"
             self.shown += data.decode()
 
@@ -58,10 +58,10 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     async def exit_code(self) -> int:
-        while data := await trio.to_thread.run_sync(self._read):
+        while data := await trio.to_thread.run_sync(self._read, abandon_on_cancel=True):
             self.shown += data.decode()
         os.close(self._master)
-        return await trio.to_thread.run_sync(self.process.wait)
+        return await trio.to_thread.run_sync(self.process.wait, abandon_on_cancel=True)
 
 
 async def test_a_custom_endpoint_is_tried_and_written_for_its_owner_only(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tests.support.server_process import (
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.binary,
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(not can_build(), reason="PyInstaller is not installed: pip install pyinstaller"),
 ]
 
