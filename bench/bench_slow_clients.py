@@ -34,6 +34,7 @@ def late(client: WebSocket, port: int, session: str, count: int, stalled: int) -
         if stalled:
             # Fills what lies between the server and those that do not read.
             run(client, session, FLOOD)
+            crowd.wait_idle()
         run(client, session, f"timed {CHUNKS} {PAUSE_MS}")
     finally:
         crowd.close()
