@@ -8,13 +8,15 @@ verbatim behind the summary (CC-1).
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import accumulate
 
 import trio
 
 from hermes.agent.loop_settings import CompressionSettings
 from hermes.agent.ports import ModelFinished, ResolvedModel
-from hermes.agent.tokens import row_tokens, rows_tokens
+from hermes.agent.tokens import row_tokens, rows_tokens, text_tokens
 from hermes.errors import ProviderError
 from hermes.messages import Row
 from hermes.patterns import lazy_pattern
@@ -28,6 +30,9 @@ TAIL_SHARE = 0.025
 TAIL_MIN, TAIL_MAX, TAIL_CEILING_SHARE = 10_000, 25_000, 0.2
 USER_TEXT_CHARS = 24_000
 ROW_CHARS = 2_000
+RESULT_CHARS = 400
+CUT_CHARS = 200
+RECORD_SHARE = 0.75
 SUMMARY_TOKENS = 4_000
 DEFAULT_RESERVED_OUTPUT = 8_192
 
@@ -56,8 +61,11 @@ HANDOFF_HEAD = (
 HANDOFF_FOOT = "[Details of the earlier conversation can be found with session_search.]"
 _REFUSAL = lazy_pattern(r"^\s*(i'?m sorry|i can(no|')t|i am unable|as an ai)", re.IGNORECASE)
 
-AskSummary = Callable[[str, str, int], Awaitable[ModelFinished]]
-"""``ask(system, user, max_tokens)``: one question to the summarizing model. Raises ``ProviderError``."""
+SummaryRequest = Callable[[int], str]
+"""What the user says, written for a model with a context window of that many tokens."""
+
+AskSummary = Callable[[str, SummaryRequest, int], Awaitable[ModelFinished]]
+"""``ask(system, request, max_tokens)``: one question to the summarizing model. Raises ``ProviderError``."""
 
 Redact = Callable[[str], str]
 
@@ -176,9 +184,13 @@ async def compress(
 ) -> Compressed | NotCompressed:
     """Summarize the middle. Stores nothing; raises only what ``ask`` raises besides ``ProviderError``."""
     summary: str | None = None
+
+    def request(window: int) -> str:
+        return summary_request(plan, focus, redact, window)
+
     try:
         with trio.fail_after(settings.summary_timeout):
-            finished = await ask(SUMMARY_SYSTEM, summary_request(plan, focus, redact), SUMMARY_TOKENS)
+            finished = await ask(SUMMARY_SYSTEM, request, SUMMARY_TOKENS)
         summary = accepted_summary(finished)
     except ProviderError as error:
         if settings.abort_on_summary_failure:
@@ -204,28 +216,46 @@ def accepted_summary(finished: ModelFinished) -> str | None:
     return text
 
 
-def summary_request(plan: CompressionPlan, focus: str | None, redact: Redact) -> str:
-    """The record of the middle, each row cut, and the outline that the summary fills."""
+def summary_request(plan: CompressionPlan, focus: str | None, redact: Redact, window: int) -> str:
+    """The record of the middle, each row cut, and the outline that the summary fills; it fits into the window."""
     former = [row.text for row in plan.middle if row.compacted_summary]
-    lines = [line for row in plan.middle if not row.compacted_summary for line in _record_lines(row)]
     parts = ["Write the notes under these headings, leaving out what is empty: " + "; ".join(SECTIONS) + "."]
     if focus:
         parts.append(f"Give most room to: {focus}")
     if former:
         parts.append("Update these earlier notes; keep what still holds:\n" + "\n\n".join(former))
-    parts.append("The record:\n" + "\n".join(lines))
+    # Sizes are estimates, and a request that a provider refuses for its size leaves no summary at all.
+    room = int(window * RECORD_SHARE) - SUMMARY_TOKENS - sum(map(text_tokens, parts))
+    parts.append("The record:\n" + "\n".join(_record([row for row in plan.middle if not row.compacted_summary], room)))
     return redact("\n\n".join(parts))
 
 
-def _record_lines(row: Row) -> list[str]:
+def _record(rows: Sequence[Row], room: int) -> list[str]:
+    """The rows in ``room`` tokens: all are cut shorter first, then what is neither old nor new is left out."""
+    for row_chars, result_chars in ((ROW_CHARS, RESULT_CHARS), (CUT_CHARS, CUT_CHARS)):
+        lines = [line for row in rows for line in _record_lines(row, row_chars, result_chars)]
+        sizes = [text_tokens(line) + 1 for line in lines]
+        if sum(sizes) <= room:
+            return lines
+    first = _fitting(sizes, room // 4)
+    last = len(lines) - _fitting(sizes[first:][::-1], room - room // 4)
+    return [*lines[:first], f"[{last - first} lines of the record are left out here]", *lines[last:]]
+
+
+def _fitting(sizes: Sequence[int], room: int) -> int:
+    """How many of the first fit."""
+    return bisect_right(list(accumulate(sizes)), room)
+
+
+def _record_lines(row: Row, row_chars: int, result_chars: int) -> list[str]:
     text = row.text
     if row.role == "tool":
         size = len(text)
-        gist = " ".join(text[:400].split())
+        gist = " ".join(text[:result_chars].split())
         return [f"RESULT of {row.tool_name} ({size} characters): {gist}"]
-    kept = text if len(text) <= ROW_CHARS else f"{text[:ROW_CHARS]} […]"
+    kept = text if len(text) <= row_chars else f"{text[:row_chars]} […]"
     lines = [f"{row.role.upper()}: {kept}"] if kept.strip() else []
-    lines += [f"CALL {call.name} {call.arguments[:400]}" for call in row.tool_calls]
+    lines += [f"CALL {call.name} {call.arguments[:result_chars]}" for call in row.tool_calls]
     return lines
 
 

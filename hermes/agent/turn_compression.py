@@ -12,6 +12,7 @@ from hermes.agent.asking import Asker
 from hermes.agent.compression import (
     Compressed,
     CompressionGate,
+    SummaryRequest,
     compress,
     learned_window,
     plan_compression,
@@ -83,7 +84,7 @@ class TurnCompressor:
         if self._setup.refresh_system is not None:
             self._asker.system = await self._setup.refresh_system()
 
-    async def _ask(self, system: str, user: str, max_tokens: int) -> ModelFinished:
+    async def _ask(self, system: str, user: SummaryRequest, max_tokens: int) -> ModelFinished:
         """One question to the auxiliary model; to the main model if that fails."""
         main = self._caller.resolved
         auxiliary = self._setup.models.auxiliary(main)
@@ -94,12 +95,12 @@ class TurnCompressor:
                 raise
         return await self._ask_one(main, system, user, max_tokens)
 
-    async def _ask_one(self, model: ResolvedModel, system: str, user: str, max_tokens: int) -> ModelFinished:
+    async def _ask_one(self, model: ResolvedModel, system: str, user: SummaryRequest, max_tokens: int) -> ModelFinished:
         port, progress = self._port, self._setup.progress
         request = ModelRequest(
             request_id=f"{port.turn_id}:api:{progress.api_calls + 1}",
             model=model.model,
-            messages=(Row("user", user),),
+            messages=(Row("user", user(model.context_length)),),
             system=(system,),
             max_output_tokens=max_tokens,
             session_key=port.session_key,

@@ -14,6 +14,7 @@ from hermes.agent.compression import (
     Compressed,
     CompressionPlan,
     NotCompressed,
+    SummaryRequest,
     plan_compression,
 )
 from hermes.agent.compression import compress as summarize
@@ -184,7 +185,7 @@ class Summarizer:
         self._model = model
         self.spent = Usage()
 
-    async def ask(self, system: str, user: str, max_tokens: int) -> ModelFinished:
+    async def ask(self, system: str, user: SummaryRequest, max_tokens: int) -> ModelFinished:
         auxiliary = self._session.services.models.auxiliary(self._model)
         try:
             return await self._ask(auxiliary, system, user, max_tokens)
@@ -193,12 +194,12 @@ class Summarizer:
                 raise
         return await self._ask(self._model, system, user, max_tokens)
 
-    async def _ask(self, model: ResolvedModel, system: str, user: str, max_tokens: int) -> ModelFinished:
+    async def _ask(self, model: ResolvedModel, system: str, user: SummaryRequest, max_tokens: int) -> ModelFinished:
         services = self._session.services
         request = ModelRequest(
             request_id=f"{self._session.key}:aux:{services.ids('aux')}",
             model=model.model,
-            messages=(Row("user", user),),
+            messages=(Row("user", user(model.context_length)),),
             system=(system,),
             max_output_tokens=max_tokens,
             session_key=self._session.key,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import trio
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.agent.compression import (
+    SUMMARY_TOKENS,
     Compressed,
     CompressionGate,
     NotCompressed,
@@ -21,8 +23,10 @@ from hermes.agent.compression import (
 )
 from hermes.agent.loop_settings import CompressionSettings
 from hermes.agent.ports import ModelFinished
+from hermes.agent.tokens import text_tokens
 from hermes.errors import ProviderError
 from hermes.messages import Row, ToolCall
+from hermes.testing.seed import seeded_rows
 from tests.support.loop_port import MODEL, assert_stored_grammar
 
 SETTINGS = CompressionSettings()
@@ -144,9 +148,31 @@ def test_an_earlier_summary_is_updated_and_not_summarized_again() -> None:
     rows[4] = Row("user", "the old notes", row_id=5, compacted_summary=True, display_kind="hidden")
     plan = plan_compression([*rows[:5], *rows[8:]], SETTINGS, 200_000)
     assert plan is not None
-    asked = summary_request(plan, "the database", str)
+    asked = summary_request(plan, "the database", str, 200_000)
     assert "Update these earlier notes; keep what still holds:\nthe old notes" in asked
     assert "Give most room to: the database" in asked
+
+
+@pytest.mark.parametrize("window", [1_000_000, 128_000, 32_000, 8_000])
+def test_the_request_fits_the_window_of_the_model_that_is_asked(window: int) -> None:
+    rows = numbered(list(islice(seeded_rows(0.0), 10_000)))
+    plan = plan_compression(rows, SETTINGS, window)
+    assert plan is not None
+    asked = summary_request(plan, None, str, window)
+    assert text_tokens(asked) < window - SUMMARY_TOKENS
+    # Old and new words are there whatever had to be left out between them.
+    assert "Question 2:" in asked
+    assert plan.middle[-1].text[:80] in asked
+    assert ("are left out here]" in asked) == (window < 1_000_000)
+
+
+def test_rows_are_cut_before_any_is_left_out() -> None:
+    rows = numbered([Row(("user", "assistant")[number % 2], f"word {number} " + "x" * 1_500) for number in range(100)])
+    plan = plan_compression(rows, SETTINGS, 40_000)
+    assert plan is not None
+    asked = summary_request(plan, None, str, 40_000)
+    assert all(f"word {number} " in asked for number in range(3, 100 - len(plan.tail)))
+    assert "left out" not in asked
 
 
 def test_a_compression_by_hand_keeps_the_last_exchanges() -> None:

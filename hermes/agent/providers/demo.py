@@ -13,8 +13,10 @@ from typing import Final
 import orjson
 import trio
 
+from hermes.agent.compression import SUMMARY_SYSTEM
 from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest, ResolvedModel
 from hermes.agent.providers.scripted import Call, Delay, ScriptedProvider, Step, Text
+from hermes.errors import ProviderError
 from hermes.messages import Row
 from hermes.patterns import lazy_pattern
 
@@ -32,7 +34,7 @@ _MAX_SHOWN: Final = 600
 
 
 class DemoProvider:
-    """``Provider`` without a model."""
+    """``Provider`` without a model. It refuses to summarize, so that a compression extracts what was said."""
 
     name = "demo"
     base_url = ""
@@ -44,6 +46,9 @@ class DemoProvider:
         self._sleep = sleep
 
     async def call(self, request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
+        if request.system[:1] == (SUMMARY_SYSTEM,):
+            # Its answer would stand in the conversation as what has happened there; what asks can do without.
+            raise ProviderError("the demonstration cannot summarize", error_class="unknown", provider=self.name)
         # A script of its own for each call: calls of many sessions share nothing.
         provider = ScriptedProvider(
             lambda asked: demo_answer(asked, self._word_pause), sleep=self._sleep, name=self.name

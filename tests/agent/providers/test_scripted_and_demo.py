@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import islice
+
 import pytest
 import trio
 from trio.testing import MockClock
 
+from hermes.agent.compression import Compressed, SummaryRequest, compress, plan_compression
+from hermes.agent.loop_settings import CompressionSettings
 from hermes.agent.ports import DeltaKind, ModelFinished, ModelRequest
 from hermes.agent.providers.demo import INTRODUCTION, DemoProvider
 from hermes.agent.providers.scripted import (
@@ -23,6 +28,7 @@ from hermes.agent.providers.scripted import (
 from hermes.errors import ProviderError
 from hermes.messages import Row, ToolCall
 from hermes.outcomes import Usage
+from hermes.testing.seed import seeded_rows
 from tests.support.provider_parsing import TERMINAL, request
 
 Deltas = list[tuple[DeltaKind, str]]
@@ -125,6 +131,20 @@ async def test_the_demonstration_runs_a_command_and_sums_up(autojump_clock: Mock
     after, _ = await ask(DemoProvider(), request(user, assistant, result, tools=(TERMINAL,)))
     assert after.text == "The command ended with exit code 0. It printed 1 line:\n\nhi"
     assert after.tool_calls == ()
+
+
+async def test_the_demonstration_writes_no_summary_that_would_stand_in_the_conversation() -> None:
+    rows = [row.with_id(number + 1) for number, row in enumerate(islice(seeded_rows(0.0), 100))]
+    plan = plan_compression(rows, CompressionSettings(), 128_000)
+    assert plan is not None
+
+    async def asked(system: str, user: SummaryRequest, max_tokens: int) -> ModelFinished:
+        return (await ask(DemoProvider(), replace(request(Row("user", user(128_000))), system=(system,))))[0]
+
+    outcome = await compress(rows, plan, asked, CompressionSettings(), 0.0)
+    assert isinstance(outcome, Compressed) and outcome.fallback_used
+    assert "demonstration" not in outcome.rows[0].text
+    assert "Write the notes" not in outcome.rows[0].text
 
 
 async def test_the_demonstration_offers_nothing_it_cannot_do(autojump_clock: MockClock) -> None:
