@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from hermes.agent.command_remote import REMOTE_RULES
-from hermes.agent.command_targets import Scene, is_raw_device, sensitive_write, written_paths
-from hermes.agent.command_views import SHELLS, CommandView, reads_stdin
+from hermes.agent.command_inline import CALLS_OUT, DELETES, inline_code
+from hermes.agent.command_remote import REMOTE_RULES, brings_code
+from hermes.agent.command_targets import Scene, is_raw_device, is_vital_tree, sensitive_write, written_paths
+from hermes.agent.command_views import SHELLS, CommandView, is_recursive, reads_stdin
 from hermes.agent.command_work import WORK_RULES
 from hermes.patterns import lazy_pattern
 
@@ -44,11 +45,13 @@ _TRUNCATE = lazy_pattern(r"\bTRUNCATE\s+(TABLE\s+)?\w", re.I)
 
 
 def _recursive_delete(view: CommandView, _scene: Scene) -> bool:
-    return view.name in ("rm", "grm", "srm") and bool(view.flags & {"r", "R", "--recursive"})
+    if view.name == "rsync":
+        return any(flag.startswith("--del") for flag in view.flags) and not view.flags & {"n", "--dry-run"}
+    return view.name in ("rm", "grm", "srm") and is_recursive(view)
 
 
 def _repository_delete(view: CommandView, scene: Scene) -> bool:
-    if view.name != "rm" or not view.flags & {"r", "R", "--recursive"}:
+    if view.name != "rm" or not is_recursive(view):
         return False
     paths = [path.rstrip("/") for path in view.operands]
     whole = {".", "./*", "*", ".git", "./.git", "$PWD", "${PWD}", scene.cwd, f"{scene.cwd}/.git"} - {"", "/.git"}
@@ -107,10 +110,15 @@ def _set_user_id(view: CommandView, _scene: Scene) -> bool:
 
 
 def _chown_root(view: CommandView, _scene: Scene) -> bool:
-    recursive = view.flags & {"R", "--recursive"}
-    return (
-        view.name in ("chown", "chgrp") and bool(recursive) and any(re.match(r"root(:|$)|0(:|$)", a) for a in view.args)
-    )
+    owned_by_root = any(re.match(r"root(:|$)|0(:|$)", arg) for arg in view.args)
+    return view.name in ("chown", "chgrp") and is_recursive(view) and owned_by_root
+
+
+def _changes_system_modes(view: CommandView, scene: Scene) -> bool:
+    """All modes or owners below a system directory or a home."""
+    if view.name not in ("chmod", "chown", "chgrp", "setfacl") or not is_recursive(view):
+        return False
+    return any(is_vital_tree(view.resolve(path), scene) for path in view.operands)
 
 
 def _makes_file_system(view: CommandView, _scene: Scene) -> bool:
@@ -169,11 +177,22 @@ def _truncates(view: CommandView, _scene: Scene) -> bool:
 
 
 def _here_document(view: CommandView, _scene: Scene) -> bool:
-    return (
-        view.name in SHELLS
-        and reads_stdin(view.command)
-        and any(r.op in ("<<", "<<-", "<<<") for r in view.command.redirects)
-    )
+    if view.name not in SHELLS or not reads_stdin(view.command):
+        return False
+    sources = [view.command, *(source for source in view.before[-1:] if source.name == "cat")]
+    return any(redirect.body is not None for source in sources for redirect in source.redirects)
+
+
+def _code_of(view: CommandView) -> str:
+    return inline_code(view.command, view.before, reads_stdin(view.command))
+
+
+def _code_deletes(view: CommandView, _scene: Scene) -> bool:
+    return DELETES.search(_code_of(view)) is not None
+
+
+def _code_calls_out(view: CommandView, _scene: Scene) -> bool:
+    return CALLS_OUT.search(_code_of(view)) is not None
 
 
 def _program_option(view: CommandView, _scene: Scene) -> bool:
@@ -199,6 +218,7 @@ LOCAL_RULES: tuple[tuple[str, Rule], ...] = (
     ("world-writable permissions", _world_writable),
     ("set-user-id permissions", _set_user_id),
     ("recursive change of owner to root", _chown_root),
+    ("recursive change of permissions of the system", _changes_system_modes),
     ("make a file system", _makes_file_system),
     ("copy a disk", _copies_disk),
     ("change partitions or volumes", _partitions),
@@ -207,6 +227,8 @@ LOCAL_RULES: tuple[tuple[str, Rule], ...] = (
     ("truncate a table", _truncates),
     ("here-document to a shell", _here_document),
     ("program run through an option", _program_option),
+    ("inline code that deletes files", _code_deletes),
+    ("inline code that reaches the network", _code_calls_out),
 )
 
 RULES: tuple[tuple[str, Rule], ...] = (*LOCAL_RULES, *WORK_RULES, *REMOTE_RULES)
@@ -233,19 +255,22 @@ def dangers(text: str, views: tuple[CommandView, ...], scene: Scene) -> tuple[st
 def _dangers(text: str, views: tuple[CommandView, ...], scene: Scene) -> Iterator[str]:
     if _INVISIBLE.search(text):
         yield INVISIBLE_KEY
-    made_executable: set[str] = set()
+    fetched: dict[str, str] = {}
+    """Files that this text makes, with the key under which running them asks."""
     for view in views:
-        for path in written_paths(view):
+        written = tuple(written_paths(view))
+        for path in written:
             if key := sensitive_write(path, scene):
                 yield key
         if not view.command.words:
             continue
         yield from (key for key, matches in RULES if matches(view, scene))
+        first = view.command.words[0].text
+        runs = view.operands[:1] if view.name in SHELLS or view.name in ("source", ".") else (first,)
+        yield from (fetched[path] for path in map(view.resolve, runs) if path in fetched)
         if view.name == "chmod" and any(
             "x" in arg or re.fullmatch(r"[0-7]?[157][0-7]{2}", arg) for arg in view.operands[:1]
         ):
-            made_executable.update(view.resolve(path) for path in view.operands[1:])
-        elif view.resolve(view.command.words[0].text) in made_executable or (
-            view.name in SHELLS and any(view.resolve(arg) in made_executable for arg in view.operands[:1])
-        ):
-            yield SCRIPT_KEY
+            fetched.update((view.resolve(path), SCRIPT_KEY) for path in view.operands[1:])
+        elif key := brings_code(view):
+            fetched.update((path, key) for path in written)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from hermes.agent.command_inline import is_interpreter
 from hermes.agent.command_targets import Scene, is_credential_file
-from hermes.agent.command_views import SHELLS, CommandView, is_interpreter, reads_stdin
+from hermes.agent.command_views import SHELLS, CommandView, reads_stdin
 from hermes.agent.shell_words import SimpleCommand, read_pipelines
 from hermes.patterns import lazy_pattern
 
@@ -71,6 +72,14 @@ def _runs_decoded(view: CommandView, _scene: Scene) -> bool:
     if not view.command.substitutions:
         return False
     return _decodes_in(view.command.substitutions) and (_consumes(view) or view.command.words[0].text.startswith("$("))
+
+
+def brings_code(view: CommandView) -> str | None:
+    """The key under which running a file asks that this command has written; None if it writes nothing foreign."""
+    sources = (view.command, *view.before)
+    if any(map(_is_download, sources)):
+        return "run a download"
+    return "decoded content piped to a shell" if any(map(_decodes, sources)) else None
 
 
 def _reads_credentials(command: SimpleCommand) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -105,7 +106,7 @@ def sensitive_write(path: str, scene: Scene) -> str | None:
         return "overwrite the agent's configuration"
     if re.search(r"(^|/)\.hermes/(config\.yaml|\.env|auth[^/]*|server\.key)$", path):
         return "overwrite the agent's configuration"
-    if _SYSTEM_FILES.match(path):
+    if _SYSTEM_FILES.match(path) or path == "/":
         return "overwrite a system file"
     if re.search(r"(^|/)\.ssh(/|$)", shown):
         return "overwrite an SSH file"
@@ -152,6 +153,10 @@ def _program_targets(view: CommandView) -> Iterator[str]:
             target = next((arg.partition("=")[2] for arg in view.args if arg.startswith("--target-directory=")), "")
             if target:
                 yield target
+            yield from (value for name, value in itertools.pairwise(view.args) if name == "-t")
+            if view.name == "mv":
+                # What is moved away is gone from where it was.
+                yield from operands[:-1]
         case "dd":
             yield from (arg[3:] for arg in view.args if arg.startswith("of="))
         case "sed":
@@ -160,10 +165,14 @@ def _program_targets(view: CommandView) -> Iterator[str]:
                 for arg in view.args
             ):
                 yield from operands
+        case "tar" | "gtar" | "bsdtar" | "unzip":
+            into = ("-d",) if view.name == "unzip" else ("-C", "--directory")
+            yield from (value for name, value in itertools.pairwise(view.args) if name in into)
+            yield from (arg.partition("=")[2] for arg in view.args if arg.startswith("--directory="))
         case "perl" | "ruby":
             if "i" in flags:
                 yield from operands
         case "curl" | "wget":
-            for name, value in zip(view.args, view.args[1:], strict=False):
+            for name, value in itertools.pairwise(view.args):
                 if name in ("-o", "-O", "--output", "--output-document") and not value.startswith("-"):
                     yield value

@@ -12,85 +12,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hermes.agent.shell_words import Pipeline, SimpleCommand, Word, read_pipelines
-from hermes.patterns import lazy_pattern
+from hermes.agent.command_inline import inline_code, is_interpreter, shell_texts
+from hermes.agent.command_text import fed_texts, said_by, script_argument, texts_in_arguments
+from hermes.agent.command_wrappers import behind_wrapper
+from hermes.agent.shell_words import Pipeline, SimpleCommand, TooMuchText, Word, read_pipelines
 from hermes.records import dataclass
 
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "csh", "tcsh"})
-_INTERPRETER = lazy_pattern(
-    r"(python|pypy)[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|nodejs|deno|bun|php[0-9.]*|lua[0-9.]*|osascript|tclsh"
-)
 _MAX_DEPTH = 12
 _MAX_VIEWS = 1000
 _MAX_WORDS = 20_000
 """Of all views together: a command that holds commands that hold commands repeats its words in each of them."""
-
-# Wrappers: options that take a value of their own, and how many words stand before the command.
-_WRAPPERS: dict[str, tuple[frozenset[str], int]] = {
-    "sudo": (
-        frozenset(
-            [
-                "-u",
-                "-g",
-                "-p",
-                "-C",
-                "-h",
-                "-r",
-                "-t",
-                "-T",
-                "-U",
-                "-D",
-                "-R",
-                "--user",
-                "--group",
-                "--prompt",
-                "--chdir",
-                "--host",
-            ]
-        ),
-        0,
-    ),
-    "doas": (frozenset({"-u", "-C"}), 0),
-    "env": (frozenset({"-u", "--unset", "-C", "--chdir"}), 0),
-    "nohup": (frozenset(), 0),
-    "setsid": (frozenset(), 0),
-    "time": (frozenset({"-f", "-o"}), 0),
-    "nice": (frozenset({"-n", "--adjustment"}), 0),
-    "ionice": (frozenset({"-c", "-n"}), 0),
-    "stdbuf": (frozenset({"-i", "-o", "-e"}), 0),
-    "timeout": (frozenset({"-k", "-s", "--kill-after", "--signal"}), 1),
-    "xargs": (
-        frozenset(
-            [
-                "-I",
-                "-n",
-                "-P",
-                "-L",
-                "-s",
-                "-d",
-                "-E",
-                "-a",
-                "--max-args",
-                "--max-procs",
-                "--delimiter",
-                "--replace",
-                "--arg-file",
-            ]
-        ),
-        0,
-    ),
-    "command": (frozenset(), 0),
-    "builtin": (frozenset(), 0),
-    "exec": (frozenset({"-a"}), 0),
-    "busybox": (frozenset(), 0),
-    "toybox": (frozenset(), 0),
-    "chroot": (frozenset({"--userspec", "--groups"}), 1),
-    "flock": (frozenset({"-w", "-E", "--timeout"}), 1),
-    "strace": (frozenset({"-o", "-e", "-p", "-s"}), 0),
-    "unshare": (frozenset(), 0),
-    "caffeinate": (frozenset({"-t", "-w"}), 0),
-    "parallel": (frozenset({"-j", "--jobs"}), 0),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +83,11 @@ def clean_path(path: str) -> str:
     return "/" + cleaned.lstrip("/") if cleaned.startswith("//") else cleaned
 
 
-def is_interpreter(name: str) -> bool:
-    return _INTERPRETER.fullmatch(name) is not None
+def is_recursive(view: CommandView) -> bool:
+    """An option says so; a long option may be cut short, as far as GNU programs understand it."""
+    return bool(view.flags & {"r", "R"}) or any(
+        len(flag) > 2 and "--recursive".startswith(flag) for flag in view.flags if flag.startswith("--")
+    )
 
 
 class _TooDeep(Exception):
@@ -177,7 +112,7 @@ def look_through(text: str) -> tuple[tuple[CommandView, ...], bool]:
             words += len(view.command.words)
             if len(found) > _MAX_VIEWS or words > _MAX_WORDS:
                 return tuple(found), False
-    except _TooDeep:
+    except (_TooDeep, TooMuchText):
         return tuple(found), False
     return tuple(found), True
 
@@ -227,41 +162,13 @@ def _walk_command(view: CommandView, depth: int) -> Iterator[CommandView]:
 
 def unwrap(view: CommandView) -> CommandView | None:
     """The command behind one wrapper, or None if this is no wrapper (or wraps nothing)."""
-    options = _WRAPPERS.get(view.name)
-    if options is None:
-        return None
-    with_value, skip = options
-    words = view.command.words[1:]
-    at = 0
-    while at < len(words):
-        text = words[at].text
-        if text == "--":
-            at += 1
-            break
-        if text.startswith("-") and len(text) > 1:
-            at += 2 if text in with_value else 1
-        elif re.match(r"[A-Za-z_][A-Za-z0-9_]*=", text) and view.name in ("env", "sudo", "doas"):
-            at += 1
-        else:
-            break
-    rest = words[at + skip :]
+    rest = behind_wrapper(view.command)
     if not rest:
         return None
-    if view.name == "env" and any(word.text in ("-S", "--split-string") for word in words):
-        rest = tuple(Word(piece) for word in rest for piece in word.text.split())
+    if view.name == "xargs":
+        rest = (*rest, *(Word(word) for text in fed_texts(view.command, view.before) for word in text.split()))
     command = replace(view.command, words=rest, substitutions=())
     return replace(view, command=command, via=(*view.via, view.name))
-
-
-def script_argument(command: SimpleCommand) -> str | None:
-    """The text after ``-c`` of a shell or of ``su``, or None."""
-    args = command.args
-    for index, arg in enumerate(args[:-1]):
-        if arg == "--command" or re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", arg):
-            return args[index + 1]
-        if not arg.startswith(("-", "+")) and command.name != "su":
-            return None
-    return None
 
 
 def reads_stdin(command: SimpleCommand) -> bool:
@@ -279,55 +186,32 @@ def reads_stdin(command: SimpleCommand) -> bool:
 
 
 def _inner_texts(view: CommandView) -> Iterator[str]:
+    """The texts in this command that a shell reads as commands again."""
     command = view.command
-    if view.name in SHELLS or view.name == "su":
+    if view.name in SHELLS or view.name in ("su", "runuser"):
         script = script_argument(command)
         if script is not None:
             yield script
         elif reads_stdin(command):
-            yield from fed_text(view)
-    elif view.name == "eval":
-        yield " ".join(view.args)
-    elif view.name == "trap" and view.operands:
-        yield view.operands[0]
-    elif view.name == "alias":
-        yield from (arg.partition("=")[2] for arg in view.args if "=" in arg)
-    elif view.name == "ssh":
-        operands = _after_ssh_host(view.args)
-        if operands:
-            yield " ".join(operands)
-    elif view.name == "script" and (text := script_argument(command)):
-        yield text
-    elif view.name == "watch" and view.operands:
-        yield " ".join(view.operands)
+            yield from fed_texts(command, view.before)
+    elif view.name in ("source", ".") and "/dev/stdin" in view.args:
+        yield from fed_texts(command, view.before)
+    else:
+        yield from texts_in_arguments(command, view.before)
+    if is_interpreter(view.name):
+        yield from shell_texts(inline_code(command, view.before, reads_stdin(command)))
+    if command.words[0].text.startswith(("$(", "`")):
+        # What the substitution says is the command, and the words after it are its arguments.
+        behind = " ".join(view.args)
+        yield from (f"{said} {behind}" for said in _said_in(command))
+    elif view.name in SHELLS | {"source", "."} and any(arg.startswith("<(") for arg in view.args):
+        yield from _said_in(command)
 
 
-def fed_text(view: CommandView) -> Iterator[str]:
-    """Literal text that a command gets on its standard input: here-documents, here-strings, ``echo … |``."""
-    for redirect in view.command.redirects:
-        if redirect.body is not None:
-            yield redirect.body
-    if view.before:
-        source = view.before[-1]
-        if source.name in ("echo", "printf"):
-            yield " ".join(arg for arg in source.args if arg not in ("-e", "-n", "-E", "%s", "%s\\n")).replace(
-                "\\n", "\n"
-            )
-        elif source.name == "cat":
-            for redirect in source.redirects:
-                if redirect.body is not None:
-                    yield redirect.body
-
-
-def _after_ssh_host(args: tuple[str, ...]) -> tuple[str, ...]:
-    at = 0
-    while at < len(args) and args[at].startswith("-"):
-        at += (
-            2
-            if args[at] in ("-i", "-p", "-l", "-o", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-e", "-m", "-S", "-W")
-            else 1
-        )
-    return args[at + 1 :]
+def _said_in(command: SimpleCommand) -> Iterator[str]:
+    for inner in command.substitutions:
+        for pipeline in read_pipelines(inner):
+            yield from said_by(pipeline.commands)
 
 
 def _find_actions(view: CommandView) -> Iterator[tuple[Word, ...]]:

@@ -68,6 +68,8 @@ def _kills_agent(view: CommandView, scene: Scene) -> bool:
         return any(_AGENT.search(arg) for arg in view.operands)
     if view.name != "kill":
         return False
+    if "xargs" in view.via and any(_AGENT.search(word) for source in view.before for word in source.args):
+        return True
     text = " ".join(view.args)
     if "$PPID" in text or any(_AGENT.search(inner) for inner in view.command.substitutions):
         return True
@@ -157,6 +159,7 @@ def _drops_stash(view: CommandView, _scene: Scene) -> bool:
 
 # --- containers ------------------------------------------------------------------------------------------------------
 
+_DAEMON_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
 _CONTAINER_TOOLS = ("docker", "podman", "nerdctl", "docker-compose", "podman-compose")
 
 
@@ -173,9 +176,11 @@ def _container_words(view: CommandView) -> tuple[str, ...]:
 
 
 def _remote_daemon(view: CommandView, _scene: Scene) -> bool:
+    if view.name == "export":
+        return any(arg.partition("=")[0] in _DAEMON_VARIABLES for arg in view.args)
     if view.name not in _CONTAINER_TOOLS:
         return False
-    if any(name in ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST") for name, _ in view.command.assignments):
+    if any(name in _DAEMON_VARIABLES for name, _ in view.command.assignments):
         return True
     if view.name in ("docker", "podman"):
         before = view.args[: len(view.args) - len(_container_words(view))]

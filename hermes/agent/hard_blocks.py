@@ -7,27 +7,30 @@ import re
 from collections.abc import Callable
 
 from hermes.agent.command_targets import Scene, is_raw_device, is_vital_tree, written_paths
-from hermes.agent.command_views import CommandView, clean_path
+from hermes.agent.command_views import CommandView, clean_path, is_recursive
 from hermes.agent.shell_words import normalize
 from hermes.patterns import lazy_pattern
 
 # Names are bounded: the text may be long and is searched from every position.
 _FORK_BOMB = lazy_pattern(
     r"(?P<name>[\w:.]{1,40})\(\)\{(?P=name)(?:\|(?P=name))+&?\}?"
+    r"|function(?P<third>[\w:.]{1,40})(?:\(\))?\{(?P=third)(?:[|&](?P=third))+"
     r"|(?P<other>[\w:.]{1,40})\(\)\{[^}]{0,200}(?P=other)&(?P=other)"
 )
+_FUNCTION = lazy_pattern(r"\(\)\{|function")
 _ASKS_HELP = frozenset({"--help", "--version"})
 
 
 def _deletes_vital_tree(view: CommandView, scene: Scene) -> bool:
-    if view.name == "rm" and view.flags & {"r", "R", "--recursive"}:
+    if view.name in ("rm", "grm", "srm") and is_recursive(view):
         return any(is_vital_tree(_full(view.resolve(path), scene), scene) for path in view.operands)
     if view.name == "find" and _find_deletes(view):
         narrowed = any(
             re.match(r"-(i?name|i?path|i?regex|newer|mtime|mmin|ctime|size|user|empty|atime)", arg) for arg in view.args
         )
-        roots = [arg for arg in view.args[:3] if arg.startswith(("/", "~"))]
-        return not narrowed and any(is_vital_tree(root, scene) for root in roots)
+        roots = itertools.takewhile(lambda arg: not re.match(r"-[a-z]{2}|[(!]", arg), view.args)
+        full = [_full(view.resolve(root), scene) for root in roots if not root.startswith("-")]
+        return not narrowed and any(is_vital_tree(root, scene) for root in full)
     return False
 
 
@@ -71,11 +74,13 @@ def _stops_machine(view: CommandView, _scene: Scene) -> bool:
     args = view.args
     if view.name in ("shutdown", "reboot", "halt", "poweroff"):
         return not (view.flags & (_ASKS_HELP | {"c"}))
+    if view.name == "kexec":
+        return bool(view.flags & {"e", "--exec"})
     if view.name in ("init", "telinit"):
         return args[:1] in (("0",), ("6",))
     if view.name in ("systemctl", "loginctl"):
         words = set(view.operands)
-        isolates = "isolate" in words and any(
+        isolates = bool({"isolate", "start"} & words) and any(
             re.match(r"(poweroff|reboot|halt|runlevel[06])(\.target)?$", w) for w in words
         )
         return isolates or bool(words & {"poweroff", "reboot", "halt", "kexec", "soft-reboot"} & set(view.operands[:1]))
@@ -113,4 +118,6 @@ def _is_fork_bomb(text: str, views: tuple[CommandView, ...]) -> bool:
     candidates = [re.sub(r"'[^']*'|\"[^\"]*\"", "''", normalize(text))]
     candidates += [" ".join(view.args) for view in views if view.name in ("bash", "sh")]
     squeezed = (re.sub(r"\s+", "", candidate) for candidate in candidates)
-    return any("(){" in candidate and _FORK_BOMB.search(candidate) is not None for candidate in squeezed)
+    return any(
+        re.search(r"\(\)\{|function", candidate) and _FORK_BOMB.search(candidate) is not None for candidate in squeezed
+    )

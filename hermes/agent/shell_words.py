@@ -1,6 +1,7 @@
 """A tolerant reader of shell text: what commands a line would run, with which words, redirections and pipes.
 
-It never runs or expands anything and never fails: text that a shell would refuse is read as far as it makes sense. It
+It never runs or expands anything; text that a shell would refuse is read as far as it makes sense, and only text that
+grows without bound while it is read is refused (`TooMuchText`). It
 undoes what hides a command's name from a reader: quotes, backslashes, line continuations, ``$IFS``, ``$'\\x72m'``,
 constant variables set in the same text, simple brace lists, look-alike characters of Unicode (NFKC). What a quoted word
 means is left to the caller.
@@ -23,7 +24,18 @@ _OPERATORS = ("&&", "||", ";;", ";", "|&", "|", "&", "\n", "(", ")")
 _REDIRECTS = ("&>>", "&>", "<<<", "<<-", "<<", ">>", ">|", ">&", "<&", "<>", ">", "<")
 _ASSIGNMENT = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*")
+_PARAMETER = lazy_pattern(r"([A-Za-z_][A-Za-z0-9_]*|@|\*)(\[[@*]\]|:?[-=?+]|[%#/^,:]|)(.*)", re.S)
+EACH = "\0"
+"""Between the values that a variable of a loop takes one after the other."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
+
+
+_MOST_EXPANDED = 1_000_000
+_MOST_HERE_DOCUMENTS = 500
+
+
+class TooMuchText(Exception):
+    """The text stands for more than is read of it: variables that double each other, thousands of here-documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,7 @@ def normalize(text: str) -> str:
 
 
 def read_pipelines(text: str) -> tuple[Pipeline, ...]:
-    """All pipelines of a shell text, in order; groups and compound commands are flattened."""
+    """All pipelines of a shell text, in order; groups and compound commands are flattened. May raise `TooMuchText`."""
     return _Reader(normalize(text)).read()
 
 
@@ -117,6 +129,8 @@ class _Reader:
         self.done: list[Pipeline] = []
         self.values: dict[str, str] = {}
         self.here_documents: list[tuple[str, bool, _Draft, int]] = []
+        self.timed = False
+        self.expanded = 0
 
     def read(self) -> tuple[Pipeline, ...]:
         while self.at < len(self.text):
@@ -166,14 +180,31 @@ class _Reader:
 
     def _end_command(self, *, background: bool) -> SimpleCommand:
         draft, self.draft = self.draft, _Draft()
-        if not draft.words:
-            self.values.update(draft.assignments)
-        elif draft.words[0].text in ("export", "declare", "readonly", "local", "typeset"):
-            for word in draft.words[1:]:
-                name, equals, value = word.text.partition("=")
-                if equals and not word.expands:
-                    self.values[name] = value
+        self._note_values(draft)
         return draft.finish(background)
+
+    def _note_values(self, draft: _Draft) -> None:
+        """Remember what constant values this command gives to variables."""
+        texts = [word.text for word in draft.words]
+        match texts[:1]:
+            case []:
+                self.values.update(draft.assignments)
+            case ["export" | "declare" | "readonly" | "local" | "typeset"]:
+                for word in draft.words[1:]:
+                    name, equals, value = word.text.partition("=")
+                    if equals and not word.expands:
+                        self.values[name] = value
+            case ["set"] if "--" in texts:
+                self.values["@"] = EACH.join(texts[texts.index("--") + 1 :])
+            case ["read"] if len(texts) > 1:
+                said = next((redirect.body for redirect in draft.redirects if redirect.op == "<<<"), None)
+                if said is not None:
+                    self.values[texts[-1]] = said
+            case ["for" | "select"] if texts[2:3] == ["in"]:
+                # Each item in its turn: a word that uses the variable is read as all of them.
+                self.values[texts[1]] = EACH.join(texts[3:])
+            case _:
+                pass
 
     def _end_pipeline(self, *, background: bool) -> None:
         if not self.draft.empty:
@@ -190,9 +221,17 @@ class _Reader:
         if word.text == "{" and not word.quoted and [one.text for one in self.draft.words[:1]] == ["function"]:
             self.draft = _Draft()
             return
+        if EACH in word.text:
+            for text in word.text.split(EACH):
+                self._take_word(Word(text, word.quoted, word.expands))
+            return
         if not self.draft.words:
             if not word.quoted and word.text in KEYWORDS:
+                self.timed = word.text == "time"
                 return
+            if self.timed and word.text in ("-p", "--"):
+                return
+            self.timed = False
             if match := _ASSIGNMENT.match(word.text):
                 self.draft.assignments.append((match[0].rstrip("+="), word.text[match.end() :]))
                 return
@@ -219,7 +258,7 @@ class _Reader:
                 quoted = True
             elif self.text.startswith("$'", self.at):
                 self.at += 1
-                parts.append(_ansi_c(self._until("'", escapes=True)))
+                parts.append(unescape(self._until("'", escapes=True)))
                 quoted = True
             elif char in "$`" or self._starts(("<(", ">(")):
                 value, known = self._expansion()
@@ -269,6 +308,7 @@ class _Reader:
             return f"$({inner})", False
         if self.text.startswith("$((", self.at):
             inner = self._balanced(self.at + 2)
+            self.draft.substitutions += substitutions_in(inner)
             return f"$(({inner}))", False
         if self.text[self.at + 1 : self.at + 2] == "(":
             opener = self.text[self.at]
@@ -276,9 +316,8 @@ class _Reader:
             self.draft.substitutions.append(inner)
             return f"{opener}({inner})", False
         if self.text.startswith("${", self.at):
-            end = self.text.find("}", self.at)
-            inner = self.text[self.at + 2 : end if end >= 0 else len(self.text)]
-            self.at = end + 1 if end >= 0 else len(self.text)
+            inner = self._balanced(self.at + 2, "{", "}")
+            self.draft.substitutions += substitutions_in(inner)
             return self._variable(inner, f"${{{inner}}}")
         if match := _NAME.match(self.text, self.at + 1):
             self.at = match.end()
@@ -286,40 +325,36 @@ class _Reader:
         special = self.text[self.at + 1 : self.at + 2]
         if special and special in "$?!#@*-0123456789":
             self.at += 2
-            return ("", True) if special.isdigit() or special in "@*" else (f"${special}", False)
+            if special in "@*":
+                return self._counted(self.values.get("@", "")), True
+            return ("", True) if special.isdigit() else (f"${special}", False)
         self.at += 1
         return "$", True
 
     def _variable(self, name: str, shown: str) -> tuple[str, bool]:
-        if name == "HOME":
+        parsed = _PARAMETER.fullmatch(name)
+        if parsed is None:
+            return shown, False
+        base, operator, default = parsed.groups()
+        if base == "HOME":
             return "~", True
-        if name in self.values:
-            return self.values[name], True
-        base, dash, default = name.partition(":-")
-        if dash and base not in self.values and _NAME.fullmatch(base) and "$" not in default:
+        if base in self.values and operator in ("", ":-", "-", ":=", "=", ":?", "?"):
+            return self._counted(self.values[base]), True
+        if base not in self.values and operator in (":-", "-", ":=", "=") and "$" not in default and "`" not in default:
             return default, True
         return shown, False
 
-    def _balanced(self, start: int) -> str:
-        """The text from ``start`` to the parenthesis that closes it; quotes are honoured."""
-        depth, at, quote = 1, start, ""
-        while at < len(self.text):
-            char = self.text[at]
-            if char == "\\":
-                at += 1
-            elif quote:
-                quote = "" if char == quote else quote
-            elif char in "'\"":
-                quote = char
-            elif char == "(":
-                depth += 1
-            elif char == ")":
-                depth -= 1
-                if depth == 0:
-                    break
-            at += 1
-        self.at = at + 1
-        return self.text[start:at]
+    def _counted(self, value: str) -> str:
+        self.expanded += len(value)
+        if self.expanded > _MOST_EXPANDED:
+            raise TooMuchText
+        return value
+
+    def _balanced(self, start: int, opener: str = "(", closer: str = ")") -> str:
+        """The text from ``start`` to the bracket that closes it."""
+        inner = _until_closed(self.text, start, opener, closer)
+        self.at = start + len(inner) + 1
+        return inner
 
     # --- redirections ------------------------------------------------------------------------------------------------
 
@@ -333,6 +368,8 @@ class _Reader:
             return
         if op in ("<<", "<<-"):
             self.draft.redirects.append(Redirect(op, target, ""))
+            if len(self.here_documents) >= _MOST_HERE_DOCUMENTS:
+                raise TooMuchText
             self.here_documents.append((target.text, op == "<<-", self.draft, len(self.draft.redirects) - 1))
         elif op == "<<<":
             self.draft.redirects.append(Redirect(op, target, target.text))
@@ -357,22 +394,69 @@ class _Reader:
         old = draft.redirects[index]
         filled = Redirect(old.op, old.target, body)
         draft.redirects[index] = filled
+        run = () if old.target.quoted else substitutions_in(body)
+        draft.substitutions += run
         # The command is already part of a finished pipeline; replace it there.
         for number in range(len(self.done) - 1, -1, -1):
             pipeline = self.done[number]
             if any(redirect is old for command in pipeline.commands for redirect in command.redirects):
-                self.done[number] = Pipeline(tuple(_with_body(command, old, filled) for command in pipeline.commands))
+                self.done[number] = Pipeline(tuple(_with_body(one, old, filled, run) for one in pipeline.commands))
                 return
 
 
-def _with_body(command: SimpleCommand, old: Redirect, new: Redirect) -> SimpleCommand:
+def _with_body(command: SimpleCommand, old: Redirect, new: Redirect, run: tuple[str, ...]) -> SimpleCommand:
     if not any(redirect is old for redirect in command.redirects):
         return command
     redirects = tuple(new if redirect is old else redirect for redirect in command.redirects)
-    return SimpleCommand(command.words, command.assignments, redirects, command.substitutions, command.background)
+    inner = (*command.substitutions, *run)
+    return SimpleCommand(command.words, command.assignments, redirects, inner, command.background)
 
 
-def _ansi_c(text: str) -> str:
+def substitutions_in(text: str) -> tuple[str, ...]:
+    """The commands that a shell runs while it expands this text: ``$(…)`` and backticks, outer ones only."""
+    found: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at] == "\\":
+            at += 2
+        elif text[at] == "`":
+            end = text.find("`", at + 1)
+            end = len(text) if end < 0 else end
+            found.append(text[at + 1 : end])
+            at = end + 1
+        elif text.startswith("$(", at) and not text.startswith("$((", at):
+            inner = _until_closed(text, at + 2, "(", ")")
+            found.append(inner)
+            at += len(inner) + 3
+        else:
+            at += 1
+    return tuple(found)
+
+
+def _until_closed(text: str, start: int, opener: str, closer: str) -> str:
+    """The text from ``start`` to the bracket that closes it; quotes are honoured."""
+    depth, at, quote = 1, start, ""
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            at += 1
+        elif quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char == opener:
+            depth += 1
+        elif char == closer:
+            depth -= 1
+            if depth == 0:
+                break
+        at += 1
+    return text[start:at]
+
+
+def unescape(text: str) -> str:
+    """What ``$'…'``, ``printf`` and ``echo -e`` make of backslashes."""
+
     def replace(match: re.Match[str]) -> str:
         code = match[1]
         if code[0] == "x":

@@ -11,7 +11,12 @@ from hermes.agent.command_patterns import INVISIBLE_KEY, RULES, SCRIPT_KEY
 from hermes.agent.command_targets import Scene
 from hermes.agent.command_views import views_of
 from hermes.agent.shell_words import read_pipelines
-from tests.agent.command_table import ASKS, BLOCKED, HARMLESS
+from tests.agent import command_table
+from tests.agent.command_detours import DETOUR_ASKS, DETOUR_BLOCKED, DETOUR_HARMLESS
+
+ASKS = (*command_table.ASKS, *DETOUR_ASKS)
+BLOCKED = (*command_table.BLOCKED, *DETOUR_BLOCKED)
+HARMLESS = (*command_table.HARMLESS, *DETOUR_HARMLESS)
 
 SCENE = Scene(
     cwd="/home/ada/project", user_home="/home/ada", agent_home="/home/ada/.hermes", own_pids=frozenset({4242})
@@ -174,3 +179,13 @@ def test_a_command_with_very_many_words_or_parts_is_no_reason_to_refuse_it() -> 
 def test_deeply_nested_text_is_bounded() -> None:
     decide("$(" * 500 + "ls" + ")" * 500, POLICY)
     decide("; ".join(["eval eval eval ls"] * 500), POLICY)
+
+
+def test_text_that_doubles_itself_is_refused_unread_and_takes_no_memory() -> None:
+    doubled = "a=xxxx\n" + "a=$a$a\n" * 60 + "echo $a"
+    here_documents = "cat <<A " * 5000
+    looped = "for a in x y; do\n" + "for a in $a $a; do\n" * 60 + "rm $a"
+    for command in (doubled, here_documents, looped):
+        decision = decide(command, POLICY)
+        assert isinstance(decision, Block)
+        assert decision.kind == "hard"
