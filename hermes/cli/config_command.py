@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from hermes.cli.options import home_option
 from hermes.config import (
     LoadedSettings,
     config_path,
     effective_settings,
-    home_from_environment,
     load_settings,
     make_home,
     save_setting,
@@ -21,14 +21,13 @@ from hermes.errors import InvalidValue
 
 
 @click.group("config")
-@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Home directory (HERMES_HOME).")
-@click.pass_context
-def command(ctx: click.Context, home: Path | None) -> None:
+@home_option
+def command() -> None:
     """Show, read and change settings."""
-    ctx.obj = home.absolute() if home is not None else home_from_environment()
 
 
 @command.command("path")
+@home_option
 @click.pass_obj
 def path(home: Path) -> None:
     """Print where the configuration file is."""
@@ -38,6 +37,7 @@ def path(home: Path) -> None:
 @command.command("show")
 @click.option("--all", "everything", is_flag=True, help="Defaults as well.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with the source of each value.")
+@home_option
 @click.pass_obj
 def show(home: Path, everything: bool, as_json: bool) -> None:
     """Print the settings in force and where each comes from; secrets are masked."""
@@ -53,6 +53,7 @@ def show(home: Path, everything: bool, as_json: bool) -> None:
 
 @command.command("get")
 @click.argument("key")
+@home_option
 @click.pass_obj
 def get(home: Path, key: str) -> None:
     """Print one setting as JSON, or all of an area as an object."""
@@ -70,6 +71,7 @@ def get(home: Path, key: str) -> None:
 @command.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("key")
 @click.argument("value")
+@home_option
 @click.pass_obj
 def set_value(home: Path, key: str, value: str) -> None:
     """Write one setting into the configuration file. VALUE is JSON, or text."""
@@ -81,6 +83,7 @@ def set_value(home: Path, key: str, value: str) -> None:
 
 @command.command("unset")
 @click.argument("key")
+@home_option
 @click.pass_obj
 def unset(home: Path, key: str) -> None:
     """Take one setting out of the configuration file."""
@@ -88,6 +91,7 @@ def unset(home: Path, key: str) -> None:
 
 
 @command.command("edit")
+@home_option
 @click.pass_obj
 def edit(home: Path) -> None:
     """Open the configuration file in your editor (VISUAL, EDITOR) and say what is wrong with it afterwards."""

@@ -27,6 +27,7 @@ from hermes.agent.store import schema
 from hermes.agent.store.leases import RELEASED, current_owner, provably_dead
 from hermes.cli.model_command import with_models
 from hermes.cli.running_server import RunningServer
+from hermes.cli.tables import counted
 from hermes.config import LoadedSettings, config_path, load_settings, read_server_key
 from hermes.errors import HermesError, InvalidValue, StoreUnavailable
 from hermes.nurseries.process_tree import owner_tag
@@ -210,7 +211,7 @@ def _contents(connection: sqlite3.Connection) -> Iterator[Finding]:
         yield _wrong("database", f"made by a newer Hermes (schema {version}, here {newest})", "update Hermes")
         return
     sessions = connection.execute("SELECT count(*) FROM sessions").fetchone()[0]
-    yield _ok("database", f"whole; {sessions} sessions")
+    yield _ok("database", f"whole; {counted(sessions, 'session')}")
     here = current_owner("doctor").host
     leases = connection.execute(
         "SELECT session_key, host, pid, start_time, nonce FROM turn_leases WHERE expires_at != ?", (RELEASED,)

@@ -16,7 +16,9 @@ import click
 import trio_websocket
 
 from hermes.cli.gateway_link import CallFailed, Frame, LinkLost
+from hermes.cli.running_server import OTHER_KEY
 
+UNAUTHORIZED = 4401
 MAX_FRAME = 384 * 1024 * 1024
 
 
@@ -63,7 +65,8 @@ class GatewayConnection:
     def why_lost(self) -> str:
         closed = self._socket.closed
         why = f": {closed.reason or closed.name} ({closed.code})" if closed is not None else ""
-        return f"the server closed the connection{why}"
+        hint = OTHER_KEY if closed is not None and closed.code == UNAUTHORIZED else ""
+        return f"the server closed the connection{why}{hint}"
 
 
 @asynccontextmanager

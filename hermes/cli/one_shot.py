@@ -19,6 +19,7 @@ import trio
 
 from hermes.cli import leave_output
 from hermes.cli.chat_questions import OpenQuestion
+from hermes.cli.chat_view import one_line
 from hermes.cli.gateway_link import LinkLost, Where, open_link
 from hermes.cli.gateway_peer import Event, GatewayPeer, Question
 from hermes.cli.markdown_text import markdown_for
@@ -30,6 +31,7 @@ from hermes.protocols.wire.jsonrpc import METHOD_NOT_FOUND
 DEADLINE_GRACE: Final = 5.0
 """Seconds beyond ``--deadline`` for a server that does not keep it by itself."""
 STOP_WITHIN: Final = 2.0
+STATUS_CHARS: Final = 200
 SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -147,6 +149,8 @@ class _Turn:
                 self._show_rest()
                 # What follows is the answer's next segment; a script wants the last one.
                 self._text.clear()
+            case "status.update":
+                self._tell_status(event.payload)
             case "message.complete":
                 self._end = event.payload
                 self._done.set()
@@ -155,6 +159,11 @@ class _Turn:
                 self._done.set()
             case _:
                 return
+
+    def _tell_status(self, payload: Mapping[str, Any]) -> None:
+        """Why nothing comes for a while, to a person who waits: a compression, a retry."""
+        if sys.stderr.isatty() and not self._wanted.as_json and payload.get("text") not in ("", "ready", None):
+            click.echo(f"hermes: {printable(one_line(str(payload['text']), STATUS_CHARS))}", err=True)
 
     def _show(self, text: str) -> None:
         """At a terminal: as it comes, or block by block where Markdown is drawn."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from hermes.cli.loading import load_with
-from hermes.config import LoadedSettings
+from hermes.config import LoadedSettings, home_from_environment
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -23,6 +23,24 @@ _SHARED = (
     click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of log records."),
     click.option("--log-to", type=click.Choice(["stderr", "file"]), help="stderr, or files in the home's logs/."),
 )
+
+
+def home_option(command: Command) -> Command:
+    """``--home`` of a group whose object is the home, and of each of its commands: people write it in both places."""
+    return click.option(
+        "--home",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Home directory (HERMES_HOME).",
+        expose_value=False,
+        callback=_take_home,
+    )(command)
+
+
+def _take_home(ctx: click.Context, _option: click.Parameter, given: Path | None) -> None:
+    if given is not None:
+        ctx.obj = given.absolute()
+    elif ctx.obj is None:
+        ctx.obj = home_from_environment()
 
 
 def shared_options(command: Command) -> Command:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from hermes.errors import InvalidValue
 
 ANSWER_WITHIN: Final = 10.0
 LAST_SUCCESS: Final = 299
+OTHER_KEY: Final = ". Is it the server of another home? --home names the home whose key is sent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class RunningServer:
         if status > LAST_SUCCESS:
             refusal = answer.get("error") if isinstance(answer, dict) else None
             words = refusal.get("message") if isinstance(refusal, dict) else None
-            raise click.ClickException(f"{words or 'the server refused'} ({status})")
+            hint = OTHER_KEY if status == HTTPStatus.UNAUTHORIZED else ""
+            raise click.ClickException(f"{words or 'the server refused'} ({status}){hint}")
         return answer
 
     def ask(

@@ -15,10 +15,10 @@ import click
 
 from hermes.agent.ports import StoredSession
 from hermes.agent.store.sqlite import SqliteStore
+from hermes.cli.options import home_option
 from hermes.cli.session_export import FORMATS, document, markdown
 from hermes.cli.tables import print_table, tracked, when
 from hermes.cli.terminal_style import printable
-from hermes.config import home_from_environment
 from hermes.errors import HermesError, StoredSessionNotFound
 from hermes.start import DATABASE
 
@@ -28,17 +28,16 @@ PREVIEW: Final = 60
 
 
 @click.group("sessions")
-@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Home directory (HERMES_HOME).")
-@click.pass_context
-def command(ctx: click.Context, home: Path | None) -> None:
+@home_option
+def command() -> None:
     """List, show, search, export and delete stored sessions. ID is a session's id, its exact title, or `last`."""
-    ctx.obj = home.absolute() if home is not None else home_from_environment()
 
 
 @command.command("list")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
 @click.option("--all", "everything", is_flag=True, help="Hidden and archived ones and those of child agents as well.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@home_option
 @click.pass_obj
 def list_(home: Path, limit: int, everything: bool, as_json: bool) -> None:
     """List stored sessions, newest first."""
@@ -76,6 +75,7 @@ def browse(ctx: click.Context) -> None:
 @command.command("show")
 @click.argument("session_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@home_option
 @click.pass_obj
 def show(home: Path, session_id: str, as_json: bool) -> None:
     """Print a session: what it is, and its conversation."""
@@ -87,6 +87,7 @@ def show(home: Path, session_id: str, as_json: bool) -> None:
 @click.argument("query")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many hits.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@home_option
 @click.pass_obj
 def search(home: Path, query: str, limit: int, as_json: bool) -> None:
     """Search the text of all sessions. Exits 1 when nothing is found."""
@@ -108,6 +109,7 @@ def search(home: Path, query: str, limit: int, as_json: bool) -> None:
 @command.command("delete")
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@home_option
 @click.pass_obj
 def delete(home: Path, session_ids: tuple[str, ...], yes: bool) -> None:
     """Delete sessions for good. One whose turn is running is left alone."""
@@ -137,6 +139,7 @@ async def _delete(home: Path, key: str, store: SqliteStore) -> None:
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), help="A file, or with several sessions a directory. Default: -"
 )
+@home_option
 @click.pass_obj
 def export(home: Path, session_ids: tuple[str, ...], everything: bool, form: str, output: Path | None) -> None:
     """Write sessions as markdown or JSON."""

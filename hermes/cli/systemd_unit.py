@@ -15,8 +15,6 @@ UNIT: Final = """# Save as ~/.config/systemd/user/hermes.service, then:
 #   systemctl --user daemon-reload && systemctl --user enable --now hermes
 [Unit]
 Description=Hermes agent server
-After=network-online.target
-Wants=network-online.target
 
 [Service]
 Type=exec

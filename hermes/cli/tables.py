@@ -38,6 +38,10 @@ def _cell(value: object) -> str:
     return " ".join(printable(str("" if value is None else value)).split())
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def when(at: float) -> str:
     """A moment in local time."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) if at else ""

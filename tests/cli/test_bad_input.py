@@ -36,6 +36,8 @@ WRONG = [
     ("runs status", 2, "RUN"),
     ("runs nope", 2, "nope"),
     ("tree --cancel", 2, "--cancel"),
+    ("tree --yes", 2, "go with --cancel"),
+    ("tree --cancel n1 --watch", 2, "leave out --watch"),
     ("tree --bogus", 2, "--bogus"),
     ("completion", 2, "bash"),
     ("completion tcsh", 2, "tcsh"),
@@ -68,6 +70,15 @@ def test_it_is_told_in_words(run: Run, words: str, code: int, told: str) -> None
     said = out + err
     assert (ended, told in said) == (code, True), said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("words", ["config --home {0} get model", "config get model --home {0}"])
+def test_the_home_is_named_before_or_behind_the_command(run: Run, words: str, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    (other / "config.yaml").write_text("model:\n  default: of-the-other\n")
+    code, out, _ = run(*words.format(other).split())
+    assert (code, json.loads(out)["model.default"]) == (0, "of-the-other")
 
 
 def test_an_area_is_printed_whole_and_a_value_may_begin_with_a_dash(run: Run) -> None:

@@ -104,7 +104,7 @@ def test_a_whole_database_is_said_to_be_whole(run: Run, home: Path) -> None:
     trio.run(seed, home, 12)
     code, topics = examined(run)
     assert topics["database"] == [
-        {"level": "ok", "topic": "database", "text": "whole; 1 sessions", "advice": ""},
+        {"level": "ok", "topic": "database", "text": "whole; 1 session", "advice": ""},
     ]
     assert code == 0
 

@@ -93,6 +93,45 @@ async def test_the_tree_is_watched_while_it_changes(tmp_path: Path) -> None:
             assert (gone.returncode, gone.stdout) == (1, b"")
 
 
+async def test_what_ends_more_than_one_session_is_asked_about(tmp_path: Path) -> None:
+    async with FakeProvider(silent()) as provider:
+        options = ("--base-url", provider.base_url, "--model", "fake-model")
+        async with http_server(tmp_path / "home", *options) as server:
+            await post_run(server)
+            await provider.wait_chunks(1, 1)
+            tree = json.loads((await hermes(server, "tree", "--json")).stdout)
+            ids = {node["kind"]: node["node_id"] for node in nodes(tree)}
+            for kind, told in (("server", b"whole server"), ("surface", b"way in"), ("sessions", b"1 session would")):
+                refused = await hermes(server, "tree", "--cancel", ids[kind])
+                assert (refused.returncode, refused.stdout) == (2, b"")
+                assert told in refused.stderr
+                assert b"--yes" in refused.stderr
+            environ = clean_environment(server.home) | {"API_SERVER_PORT": str(server.port)}
+            command = [str(COMMAND), "tree", "--cancel", ids["server"]]
+            async with pty_terminal(command, environ=environ, cwd=tmp_path) as terminal:
+                await shows(terminal, "the whole server", "[y/N]")
+                await terminal.type("n\r")
+                assert await terminal.exit_code() == 130
+            assert b" model_call " in (await hermes(server, "tree")).stdout
+            nothing = await hermes(server, "tree", "--cancel", ids["mcp_servers"])
+            assert nothing.stdout == f"{ids['mcp_servers']}: has nothing to cancel\n".encode()
+            done = await hermes(server, "tree", "--cancel", ids["sessions"], "--yes")
+            assert done.stdout == f"{ids['sessions']}: cancelled\n".encode()
+            assert (await provider.wait_closed(1)).closed_by == "client"
+            done = await hermes(server, "tree", "--cancel", ids["server"], "-y")
+            assert done.stdout == f"{ids['server']}: cancelled\n".encode()
+            with trio.fail_after(WITHIN):
+                await server.process.wait()
+
+
+async def test_a_server_of_another_home_is_named_as_what_it_probably_is(tmp_path: Path) -> None:
+    async with http_server(tmp_path / "home") as server:
+        for words in ("tree", "runs list"):
+            done = await hermes(server, *words.split(), "--home", str(tmp_path / "other"))
+            assert (done.returncode, done.stdout) == (1, b"")
+            assert b"server of another home" in done.stderr
+
+
 def nodes(tree: dict[str, Any]) -> list[dict[str, Any]]:
     return [tree, *(node for child in tree["children"] for node in nodes(child))]
 
