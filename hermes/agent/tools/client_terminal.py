@@ -25,6 +25,8 @@ _REMEMBERED = 64
 _CLEAN_UP_WITHIN = 0.3
 """Seconds that each step of the clean-up of a stopped command may take: the client is asked, not waited for."""
 _CUT = b"[the beginning of the output was not kept]\n"
+_NO_OUTPUT = b"[the client did not tell what the command printed]\n"
+_NO_END = b"[the client did not tell how the command ended]\n"
 
 
 async def run_in_client(
@@ -56,21 +58,36 @@ async def _wait(
 ) -> ProcessOutcome:
     began, named = trio.current_time(), {"terminalId": terminal}
     status: Mapping[str, Any] | None = None
-    running = True
+    running, stopped = True, True
     try:
         with trio.move_on_after(float("inf") if timeout is None else timeout) as limit:
             status = await ctx.client_tool("terminal/wait_for_exit", named)
             running = status is None
-    finally:
         if running:
+            await _kill(ctx, named)
+        # Nobody has stopped the call: what the command printed is its result, and worth the client's usual time.
+        output = await ctx.client_tool("terminal/output", named)
+        stopped = False
+    finally:
+        if stopped:
+            if running:
+                await _kill(ctx, named)
+            output = None
             with trio.move_on_after(_CLEAN_UP_WITHIN, shield=True):
-                await ctx.client_tool("terminal/kill", named)
-        with trio.move_on_after(_CLEAN_UP_WITHIN, shield=True):
-            _take_output(await ctx.client_tool("terminal/output", named), on_output)
+                output = await ctx.client_tool("terminal/output", named)
         with trio.move_on_after(_CLEAN_UP_WITHIN, shield=True):
             await ctx.client_tool("terminal/release", named)
+        _take_output(output, on_output)
+    code = _exit_code(status)
+    if code is None and not limit.cancelled_caught:
+        on_output(_NO_END)
     duration = trio.current_time() - began
-    return ProcessOutcome(_exit_code(status), b"", timed_out=limit.cancelled_caught, duration_s=duration)
+    return ProcessOutcome(code, b"", timed_out=limit.cancelled_caught, duration_s=duration)
+
+
+async def _kill(ctx: ToolContext, named: Mapping[str, Any]) -> None:
+    with trio.move_on_after(_CLEAN_UP_WITHIN, shield=True):
+        await ctx.client_tool("terminal/kill", named)
 
 
 def _show(ctx: ToolContext, terminal: str) -> None:
@@ -83,7 +100,10 @@ def _show(ctx: ToolContext, terminal: str) -> None:
 
 def _take_output(answer: Mapping[str, Any] | None, on_output: Callable[[bytes], None]) -> None:
     output = None if answer is None else answer.get("output")
-    if answer is not None and isinstance(output, str) and output:
+    if answer is None or not isinstance(output, str):
+        # Nothing printed and nothing told are not the same.
+        on_output(_NO_OUTPUT)
+    elif output:
         cut = _CUT if answer.get("truncated") is True else b""
         on_output(cut + output.replace("\r\n", "\n").encode("utf-8", "replace"))
 

@@ -87,6 +87,9 @@ def _asker(
             # Once is enough: every further call would cost the turn the same wait.
             logger.warning("the client did not answer %s in time and is not asked again", method)
             session.client_tools.pop(method, None)
+            if method.startswith("terminal/"):
+                # A command whose output or end is not told is better run here.
+                session.client_tools.pop("terminal/create", None)
         return _result(method, answer.value)
 
     return ask

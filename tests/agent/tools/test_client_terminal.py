@@ -105,7 +105,36 @@ async def test_an_end_that_the_client_cannot_tell_is_no_success(
 
     ctx.client_tools |= FakeTerminals().tools() | {"terminal/wait_for_exit": wait}
     output = await Terminal(make_services(tmp_path)).run(ctx, {"command": "echo said"})
-    assert (body(output)["exit_code"], body(output)["output"].strip()) == (-1, "said")
+    told = ["said", "[the client did not tell how the command ended]"]
+    assert (body(output)["exit_code"], body(output)["output"].split("\n")[:2]) == (-1, told)
+
+
+async def test_the_output_of_a_command_that_ended_is_waited_for(
+    ctx: FakeToolContext, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    terminals = FakeTerminals()
+
+    async def slow(params: Mapping[str, Any]) -> Mapping[str, Any]:
+        await trio.sleep(5)
+        return await terminals.told(params)
+
+    ctx.client_tools |= terminals.tools() | {"terminal/output": slow}
+    output = await Terminal(make_services(tmp_path)).run(ctx, {"command": "echo said"})
+    assert (body(output)["exit_code"], body(output)["output"].strip()) == (0, "said")
+    assert terminals.asked == ["create", "wait", "output", "release"]
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"output": 5}])
+async def test_an_output_that_the_client_does_not_tell_is_not_an_empty_one(
+    answer: Mapping[str, Any] | None, ctx: FakeToolContext, tmp_path: Path
+) -> None:
+    async def tell(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return answer
+
+    ctx.client_tools |= FakeTerminals().tools() | {"terminal/output": tell}
+    output = await Terminal(make_services(tmp_path)).run(ctx, {"command": "echo said"})
+    told = (body(output)["exit_code"], body(output)["output"].strip())
+    assert told == (0, "[the client did not tell what the command printed]")
 
 
 async def test_without_a_terminal_the_command_runs_here_once(ctx: FakeToolContext, tmp_path: Path) -> None:

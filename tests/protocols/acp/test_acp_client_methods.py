@@ -80,3 +80,20 @@ async def test_a_client_that_refuses_or_is_silent_costs_a_bounded_time(monkeypat
         assert silent["id"] in cancelled
         assert len(cancelled) <= 2
         assert "fs/read_text_file" not in live(client, session).client_tools
+
+
+async def test_a_client_whose_terminals_do_not_answer_is_given_no_more_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    offered, _ = client_methods.METHODS["terminal/output"]
+    monkeypatch.setattr(client_methods, "METHODS", {m: (offered, 0.1) for m in ("terminal/create", "terminal/output")})
+
+    async def ask(ctx: Any, arguments: Any) -> str:
+        return str(await ctx.client_tool("terminal/output", {"terminalId": "t"}))
+
+    services, _ = make_services(say(calls=[call("reader")]), say("ok"), tools=[PlainTool("reader", ask)])
+    async with acp_client(services, hello=False) as client:
+        await client.hello(terminal=True)
+        session = await client.new_session()
+        assert (await client.prompt(session, "hi"))["stopReason"] == "end_turn"
+        assert live(client, session).client_tools == {}
