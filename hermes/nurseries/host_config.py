@@ -56,6 +56,18 @@ SWITCHES: Final[Mapping[str, str]] = {
     "display.in_app_tips": "display.in_app_tips",
     "display.in_app_tours": "display.in_app_tours",
 }
+DETAIL_WORDS: Final = ("hidden", "collapsed", "expanded")
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "theme": ("auto", "light", "dark"),
+    "indicator": ("kaomoji", "emoji", "unicode", "ascii"),
+    "statusbar": ("top", "bottom", "on", "off"),
+    "density": ("on", "off"),
+    "compact": ("on", "off"),
+    "mouse": ("all", "wheel", "buttons", "on", "off"),
+    "details_mode": DETAIL_WORDS,
+    "thinking_mode": ("hidden", "collapsed", "truncated", "full", "expanded"),
+}
+"""What ``config.set`` takes. A file is not refused for another word: it may be meant for another host."""
 CWD_KEYS: Final = frozenset({"cwd", "terminal.cwd", "workdir"})
 
 
@@ -105,6 +117,8 @@ def read_key(services: Services, key: str, session: Session | None, cwd: str | N
             return {"value": "1" if yolo_of(settings, session) else "0"}
         case _ if key in SWITCHES:
             return {"value": "on" if _value(settings, SWITCHES[key]) else "off"}
+        case _ if (part := _detail_part(key)) is not None:
+            return {"value": _detail_of(settings, part)}
     raise InvalidValue(f"unknown configuration key: {key}")
 
 
@@ -213,9 +227,13 @@ async def set_key(services: Services, session: Session | None, request: KeyReque
             shown = "off" if on else settings.display.tool_progress
             return {"key": key, "value": "on" if on else "off", "tool_progress": shown}
         case "personality":
-            return await _set_personality(services, session, str(value or "none"))
+            if value is None or value == "":
+                return {"key": key, **read_key(services, key, session, None)}
+            return await _set_personality(services, session, str(value))
         case "prompt":
-            text = "" if value in (None, "clear", "none") else str(value)
+            if value is None:
+                return {"key": key, "value": settings.agent.system_prompt}
+            text = "" if value in ("clear", "none") else str(value)
             await change(services, "agent.system_prompt", text)
             return {"key": key, "value": text}
         case _ if key in SWITCHES:
@@ -224,10 +242,12 @@ async def set_key(services: Services, session: Session | None, request: KeyReque
             return {"key": key, "value": "on" if on else "off"}
         case _ if key in CWD_KEYS:
             return await _set_cwd(services, key, str(value or ""))
-        case _ if key.startswith("details_mode.") and key.partition(".")[2] in DETAIL_PARTS:
-            details = {**settings.display.details, key.partition(".")[2]: str(value or "collapsed")}
-            await change(services, "display.details", details)
-            return {"key": key, "value": str(value or "collapsed")}
+        case _ if (part := _detail_part(key)) is not None:
+            if value is None or value == "":
+                return {"key": key, "value": _detail_of(settings, part)}
+            word = _one_of(key, value, DETAIL_WORDS)
+            await change(services, "display.details", {**settings.display.details, part: word})
+            return {"key": key, "value": word}
     raise InvalidValue(f"unknown configuration key: {key}")
 
 
@@ -258,12 +278,29 @@ async def _set_plain(services: Services, session: Session | None, key: str, valu
     if value is None or value == "":
         # A missing value asks; only switches toggle.
         return {"key": key, "value": str(_value(services.settings(), path))}
-    await change(services, path, str(value))
+    await change(services, path, _one_of(key, value, WORDS[key]) if key in WORDS else str(value))
     if session is not None and path == "approvals.mode":
         session.announce_info()
     if path == "display.skin":
         services.announce.append(SkinChanged({"name": services.settings().display.skin}))
     return {"key": key, "value": str(_value(services.settings(), path))}
+
+
+def _one_of(key: str, value: Any, words: tuple[str, ...]) -> str:
+    """The word, whatever its case; a JSON boolean is on or off."""
+    word = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value).strip().lower()
+    if word not in words:
+        raise InvalidValue(f"{key} must be one of {', '.join(words)}")
+    return word
+
+
+def _detail_part(key: str) -> str | None:
+    area, _, part = key.partition(".")
+    return part if area == "details_mode" and part in DETAIL_PARTS else None
+
+
+def _detail_of(settings: Settings, part: str) -> str:
+    return settings.display.details.get(part, settings.display.details_mode)
 
 
 async def _set_model(session: Session | None, request: KeyRequest) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes.errors import HermesError, SessionNotFound
+import trio
+
+from hermes.errors import Conflict, HermesError, SessionNotFound
 from hermes.nurseries.command_views import toolsets
 from hermes.nurseries.host_config import KeyRequest, change, mcp_revision, read_key, sections, set_key
 from hermes.nurseries.mcp_servers import CONFIRM_RELOAD, needs_confirmation
@@ -127,13 +129,20 @@ def setup_status(client: GatewayClient, params: s.EmptyParams) -> dict[str, Any]
 
 @methods.method("setup.runtime_check", c.SetupRuntimeCheckParams, "SetupRuntimeCheckResult")
 async def runtime_check(client: GatewayClient, params: c.SetupRuntimeCheckParams) -> dict[str, Any]:
-    """Whether a turn could start now: a provider with credentials and a model. Sends no prompt."""
-    models = client.server.services.models
+    """Whether a turn could start now: a provider with credentials and a model. Sends no prompt. One at a time."""
+    checking = client.server.checking
     try:
+        checking.acquire_nowait()
+    except trio.WouldBlock:
+        raise Conflict("another check is running; ask again when it has answered") from None
+    try:
+        models = client.server.services.models
         resolved = await models.resolve(None, params.provider)
         models.provider_for(resolved)
     except HermesError as error:
         return {"ok": False, "error": error.message, "provider": params.provider}
+    finally:
+        checking.release()
     return {"ok": True, "provider": resolved.provider, "model": resolved.model, "source": resolved.route_source}
 
 

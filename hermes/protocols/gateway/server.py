@@ -7,6 +7,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+import trio
+
 from hermes.agent.model_catalog import check_served
 from hermes.errors import Draining, InvalidValue, ProviderNotConfigured
 from hermes.nurseries.repeats import Repeats
@@ -47,6 +49,8 @@ class GatewayServer:
     skin: dict[str, Any] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
     fan_outs: FanOuts = field(default_factory=FanOuts)
+    checking: trio.Lock = field(default_factory=trio.Lock)
+    """Held while a provider is being checked: one such check at a time (gateway §9.9)."""
 
     @property
     def services(self) -> Services:

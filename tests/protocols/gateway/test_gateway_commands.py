@@ -19,7 +19,7 @@ from hermes.nurseries.mcp_servers import McpServers
 from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.services import Services
 from tests.support.core import ScriptedModel, hang, make_services, running_tree, say
-from tests.support.gateway_host import GatewayHost, Refusal, connected
+from tests.support.gateway_host import GatewayHost, Refusal, connected, gateway_server
 
 PNG = base64.b64encode(
     b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
@@ -395,3 +395,62 @@ async def test_toolsets_are_switched_by_command(tmp_path: Path) -> None:
         assert list(services.settings().agent.disabled_toolsets) == [names[0]]
         await host.call("slash.exec", command=f"/tools enable {names[0]}", **run)
         assert list(services.settings().agent.disabled_toolsets) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "kept"),
+    [
+        ("details_mode", "Expanded", "expanded"),
+        ("details_mode.tools", "hidden", "hidden"),
+        ("thinking_mode", "full", "full"),
+        ("density", True, "on"),
+        ("compact", False, "off"),
+        ("theme", "dark", "dark"),
+        ("statusbar", "bottom", "bottom"),
+        ("mouse", "off", "off"),
+        ("indicator", "ascii", "ascii"),
+    ],
+)
+async def test_an_enumerated_key_takes_its_words_only_and_no_value_asks(
+    key: str, good: Any, kept: str, tmp_path: Path
+) -> None:
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        assert (await host.call("config.set", key=key, value=good))["value"] == kept
+        for bad in ("nonsense", 7):
+            with pytest.raises(Refusal, match="4002"):
+                await host.call("config.set", key=key, value=bad)
+        assert (await host.call("config.set", key=key))["value"] == kept
+        assert (await host.call("config.get", key=key))["value"] == kept
+
+
+async def test_no_value_asks_for_the_prompt_and_the_personality(tmp_path: Path) -> None:
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        for key, value in (("prompt", "Be brief."), ("personality", "pirate")):
+            await host.call("config.set", key=key, value=value)
+            assert (await host.call("config.set", key=key))["value"] == value
+        assert (await host.call("config.set", key="prompt", value="clear"))["value"] == ""
+
+
+async def test_one_check_of_a_provider_at_a_time(autojump_clock: Any) -> None:
+    services, _ = make_services()
+    asked, go_on = trio.Event(), trio.Event()
+    resolve = services.models.resolve
+
+    async def slow(model: str | None, provider: str | None) -> Any:
+        asked.set()
+        await go_on.wait()
+        return await resolve(model, provider)
+
+    services.models.resolve = slow  # type: ignore[method-assign]
+    async with running_tree(services) as tree:
+        server = gateway_server(tree)
+        async with connected(tree, server=server) as first, connected(tree, name="other", server=server) as second:
+            check = first.start("setup.runtime_check")
+            await asked.wait()
+            with pytest.raises(Refusal, match="5097"):
+                await second.call("setup.runtime_check")
+            go_on.set()
+            assert (await first.answer(check))["ok"] is True
+            assert (await second.call("setup.runtime_check"))["ok"] is True
