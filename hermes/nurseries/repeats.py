@@ -2,7 +2,8 @@
 
 The work of a keyed request belongs to the server, not to the connection that asked: a client that loses its connection
 before the answer came repeats the request elsewhere and waits for the same outcome. Only what succeeded is kept; a
-refusal has changed nothing, so its repeat is judged anew. Bounded in time and number; the oldest key goes first.
+refusal has changed nothing, so its repeat is judged anew. Bounded in time, number and bytes; the oldest answer goes
+first. What still runs is never forgotten: its repeat would be done beside it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from hermes.nurseries.settlement import Settlement
 
 KEPT_SECONDS: Final = 300.0
 MAX_KEPT: Final = 1024
+MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""Of all answers together; the newest one is kept whatever its size."""
 
 
 class Outcome:
@@ -27,7 +30,8 @@ class Outcome:
     def __init__(self, body: bytes) -> None:
         # Not the body itself: a picture of 25 MiB would stay for five minutes.
         self._body = hashlib.sha256(body).digest()
-        self.at = trio.current_time()
+        self.settled_at = 0.0
+        self.size = 0
         self.settled: Settlement[Any] = Settlement()
 
     def is_for(self, body: bytes) -> bool:
@@ -41,25 +45,18 @@ class Outcome:
             raise result.error
         return result
 
-    async def run(self, name: str, work: Callable[[], Awaitable[Any]], forget: Callable[[], None]) -> None:
-        """In a task of the server: the work, and what became of it."""
-        try:
-            result = await contained(name, work, log=False)
-            if isinstance(result, Crash):
-                forget()
-            self.settled.settle(result)
-        finally:
-            if self.settled.settle(Crash(name, Draining())):
-                forget()
-
 
 class Repeats:
     """Outcomes by key. A request may be known by several keys: by the live and by the stored id of its session."""
 
-    def __init__(self, seconds: float = KEPT_SECONDS, limit: int = MAX_KEPT) -> None:
+    def __init__(self, seconds: float = KEPT_SECONDS, limit: int = MAX_KEPT, max_bytes: int = MAX_KEPT_BYTES) -> None:
         self._seconds = seconds
         self._limit = limit
+        self._max_bytes = max_bytes
         self._kept: dict[str, Outcome] = {}
+        # In the order in which they were settled.
+        self._settled: dict[Outcome, None] = {}
+        self._bytes = 0
 
     def find(self, keys: Sequence[str], body: bytes) -> Outcome | None:
         """The outcome under one of these keys. Raises ``IdempotencyConflict`` when it was for another body."""
@@ -75,13 +72,42 @@ class Repeats:
             self._kept[key] = outcome
         return outcome
 
+    def settle(self, outcome: Outcome, answer: Any, size: int) -> None:
+        """The request has come to this answer, of ``size`` bytes; from now on it may be forgotten."""
+        if not outcome.settled.settle(answer):
+            return
+        outcome.settled_at, outcome.size = trio.current_time(), size
+        self._settled[outcome] = None
+        self._bytes += size
+        self._forget_old()
+
+    async def run(
+        self, outcome: Outcome, name: str, work: Callable[[], Awaitable[Any]], size_of: Callable[[Any], int]
+    ) -> None:
+        """In a task of the server: the work, and what became of it."""
+        try:
+            result = await contained(name, work, log=False)
+            if isinstance(result, Crash):
+                self.forget(outcome)
+                outcome.settled.settle(result)
+            else:
+                self.settle(outcome, result, size_of(result))
+        finally:
+            if outcome.settled.settle(Crash(name, Draining())):
+                self.forget(outcome)
+
     def forget(self, outcome: Outcome) -> None:
         for key in [key for key, kept in self._kept.items() if kept is outcome]:
             del self._kept[key]
+        if outcome in self._settled:
+            del self._settled[outcome]
+            self._bytes -= outcome.size
 
     def _forget_old(self) -> None:
         oldest = trio.current_time() - self._seconds
-        for key, outcome in list(self._kept.items()):
-            if outcome.at >= oldest and len(self._kept) < self._limit:
-                break
-            del self._kept[key]
+        while self._settled:
+            first = next(iter(self._settled))
+            too_large = self._bytes > self._max_bytes and len(self._settled) > 1
+            if first.settled_at >= oldest and len(self._settled) <= self._limit and not too_large:
+                return
+            self.forget(first)

@@ -17,8 +17,8 @@ from hermes.nurseries.session import Session
 from hermes.protocols.gateway.client import GatewayClient
 from hermes.protocols.gateway.legacy import legacy_result
 from hermes.protocols.gateway.schemas import KeyedParams, PromptSubmitParams
-from hermes.protocols.rpc.method_table import Answer, Awaiting, Method
-from hermes.protocols.wire.json_codec import encode
+from hermes.protocols.rpc.method_table import Answer, Awaiting, Method, to_wire
+from hermes.protocols.wire.json_codec import Unencodable, encode
 
 OUTSIDE_THE_BODY: Final = frozenset(
     {"request_key", "idempotency_key", "session_id", "profile", "client_message_id", "cols"}
@@ -67,12 +67,21 @@ def once(client: GatewayClient, method: Method[GatewayClient], params: Any, key:
         repeats.forget(outcome)
         raise
     if not isinstance(answer, Awaiting):
-        outcome.settled.settle(answer)
+        repeats.settle(outcome, answer, _size(answer))
         return answer
     client.server.registry.carry_through(
-        lambda: outcome.run(method.name, answer.run, lambda: repeats.forget(outcome)), name=f"keyed {method.name}"
+        lambda: repeats.run(outcome, method.name, answer.run, _size), name=f"keyed {method.name}"
     )
     return Awaiting(outcome.wait, answer.on_cancel)
+
+
+def _size(answer: Any) -> int:
+    """What it takes on the wire, near enough to what it holds in memory."""
+    try:
+        return len(encode(to_wire(answer.result if isinstance(answer, Answer) else answer)))
+    except Unencodable:
+        # Its first answer is an internal error; so will the repeat's be.
+        return 0
 
 
 def _keys(client: GatewayClient, name: str, params: Any, key: str) -> list[str]:

@@ -13,9 +13,10 @@ from hermes.errors import IdempotencyConflict
 from hermes.nurseries.repeats import Repeats
 from hermes.nurseries.session_options import empty
 from hermes.protocols.gateway.schemas import KeyedParams
+from hermes.protocols.gateway.server import GatewayServer
 from hermes.protocols.gateway.surface import WEBSOCKET_TABLE
 from tests.support.core import hang, make_services, running_tree, say
-from tests.support.gateway_host import GatewayHost, Refusal, connected, gateway_server
+from tests.support.gateway_host import EPOCH, GatewayHost, Refusal, connected, gateway_server
 
 READS = """
 agents.list approval.pending approval.received client.capabilities command.resolve commands.catalog complete.path
@@ -96,6 +97,40 @@ async def test_a_large_body_is_not_kept_with_its_key() -> None:
     assert sys.getrefcount(body) == holders and repeats.find(["k"], body) is outcome
     with pytest.raises(IdempotencyConflict):
         repeats.find(["k"], body + b"y")
+
+
+async def test_answers_are_bounded_in_bytes_and_the_newest_one_stays(autojump_clock: Any) -> None:
+    repeats = Repeats(max_bytes=100)
+    for name, size in (("a", 60), ("b", 40), ("c", 50), ("d", 1000)):
+        repeats.settle(repeats.begin([name, f"{name} too"], b""), name, size)
+        kept = [key for key in ("a", "b", "c", "d") if repeats.find([key], b"") is not None]
+        assert kept == {"a": ["a"], "b": ["a", "b"], "c": ["b", "c"], "d": ["d"]}[name]
+    assert repeats.find(["c too"], b"") is None
+
+
+async def test_what_still_runs_is_not_forgotten_whatever_its_age_and_the_number_of_others(autojump_clock: Any) -> None:
+    repeats = Repeats(seconds=300, limit=2)
+    running = repeats.begin(["slow"], b"")
+    await trio.sleep(400)
+    for number in range(5):
+        repeats.settle(repeats.begin([str(number)], b""), number, 1)
+    assert repeats.find(["slow"], b"") is running
+    assert [number for number in range(5) if repeats.find([str(number)], b"") is not None] == [3, 4]
+    repeats.settle(running, "done", 1)
+    await trio.sleep(299)
+    assert repeats.find(["slow"], b"") is running
+    await trio.sleep(2)
+    assert repeats.find(["slow"], b"") is None
+
+
+async def test_answers_of_requests_are_bounded_by_what_they_are_on_the_wire(autojump_clock: Any) -> None:
+    services, _ = make_services()
+    async with running_tree(services) as tree:
+        server = GatewayServer(tree, EPOCH, repeats=Repeats(max_bytes=1))
+        async with connected(tree, server=server) as host:
+            made = {key: (await host.call("session.create", request_key=key))["session_id"] for key in ("a", "b")}
+            assert (await host.call("session.create", request_key="b"))["session_id"] == made["b"]
+            assert (await host.call("session.create", request_key="a"))["session_id"] != made["a"]
 
 
 async def test_a_refused_request_is_judged_anew(autojump_clock: Any) -> None:
