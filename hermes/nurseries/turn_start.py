@@ -19,7 +19,7 @@ from hermes.agent.rewind_target import resolve_cut
 from hermes.agent.stored_views import latest_todos
 from hermes.agent.tool_results import Spill
 from hermes.agent.turn_setup import TurnSetup
-from hermes.errors import HermesError, NotFound, ProviderError
+from hermes.errors import HermesError, NotFound, ProviderError, TitleTaken
 from hermes.events import HistoryRewound
 from hermes.messages import Prompt, Row
 from hermes.nurseries import pinned, told_before, turn_lease, turn_store
@@ -90,7 +90,15 @@ async def take_up(session: Session, turn: Turn) -> tuple[Row, ...]:
     missing, new_rows = added_rows(session, turn)
     # A turn elsewhere changes what is to be cut: an edit is refused at once, never kept until that turn has ended.
     within = settings.agent.gateway_turn_lease_timeout if turn.rewind is None else 0
-    begun = await turn_lease.begin(session, [*missing, *new_rows], settings.limits.lease_ttl, within=within)
+    rows = [*missing, *new_rows]
+    try:
+        begun = await turn_lease.begin(session, rows, settings.limits.lease_ttl, within=within)
+    except TitleTaken:
+        # Given before there was a row to hold it, and somebody else's since: a number tells the two apart. To refuse
+        # the prompt would refuse every other one too.
+        session.stored = created = replace(session.stored, title_source=turn_store.DERIVED)
+        begun = await turn_lease.begin(session, rows, settings.limits.lease_ttl, within=within)
+        await keep_numbered_title(session)
     turn.holds_lease = session.is_stored = True
     stored = begun.rows
     if stored is not None:
@@ -104,6 +112,22 @@ async def take_up(session: Session, turn: Turn) -> tuple[Row, ...]:
         session.rows_before_turn = len(session.rows) + len(missing)
         stored = await session.append_rows([*missing, *new_rows]) if missing or new_rows else ()
     return stored[len(missing) :]
+
+
+async def keep_numbered_title(session: Session) -> None:
+    """The title that the row got, from now on as a person's choice."""
+    try:
+        stored = await session.services.store.get_session(session.key)
+        if stored is None or stored.title is None:
+            return
+        await session.services.store.update_session(session.key, title=stored.title, title_source="user")
+    except HermesError as error:
+        # The prompt is stored; a title is no reason to say that it is not.
+        log.warning("the title of %s cannot be read: %s", session.key, error)
+        return
+    session.stored = replace(session.stored, title=stored.title, title_source="user")
+    session.scope.name = stored.title
+    session.announce_info()
 
 
 def added_rows(session: Session, turn: Turn) -> tuple[list[Row], list[Row]]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hermes.agent.ports import StoredSession
 from hermes.agent.stored_views import clean_title
-from hermes.errors import EmptyText, InvalidValue, MissingSessionId, StoredSessionNotFound, TitleTaken
+from hermes.errors import EmptyText, HermesError, InvalidValue, MissingSessionId, StoredSessionNotFound, TitleTaken
 from hermes.events import HistoryLoading
 from hermes.messages import Row
 from hermes.nurseries.command_views import status_text
@@ -16,6 +16,7 @@ from hermes.nurseries.session_history import has_compacted, settled_rows, settle
 from hermes.nurseries.session_history import usage as numbers_of
 from hermes.nurseries.session_ready import start_getting_ready
 from hermes.nurseries.turn_lease import held_elsewhere
+from hermes.outcomes import CancelReason, Cause
 from hermes.patterns import lazy_pattern
 from hermes.protocols.gateway import schemas as s
 from hermes.protocols.gateway.client import GatewayClient
@@ -49,7 +50,7 @@ def create(client: GatewayClient, params: s.SessionCreateParams) -> Any:
     session.close_on_disconnect = params.close_on_disconnect
     client.make_current(session)
     if params.messages or params.parent_session_id:
-        return Awaiting(lambda: _store_seeds(session, params.messages or []))
+        return Awaiting(lambda: _made_with_seeds(client, session, params.messages or []))
     return Answer(create_result(session), after=lambda: start_getting_ready(session))
 
 
@@ -62,6 +63,17 @@ def _model_config(params: s.SessionCreateParams) -> dict[str, Any]:
     elif params.fast is not None:
         config["service_tier"] = "fast" if params.fast else "normal"
     return config
+
+
+async def _made_with_seeds(
+    client: GatewayClient, session: Session, seeds: list[s.SeedMessage]
+) -> Answer[dict[str, Any]]:
+    """What cannot be made as it was asked for leaves no live session behind."""
+    try:
+        return await _store_seeds(session, seeds)
+    except HermesError as error:
+        client.server.registry.close_nowait(session, CancelReason(Cause.SESSION_CLOSED, error.message))
+        raise
 
 
 async def _store_seeds(session: Session, seeds: list[s.SeedMessage]) -> Answer[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio.testing
 
 from tests.support.core import call, hang, make_services, running_tree, say
 from tests.support.gateway_host import EPOCH, Refusal, connected
@@ -226,3 +227,31 @@ async def test_closing_during_a_turn_ends_it_before_the_answer(autojump_clock: A
 
 def _is(frame: dict[str, Any], type: str) -> bool:
     return frame.get("method") == "event" and frame["params"]["type"] == type
+
+
+async def test_a_prompt_is_not_refused_because_somebody_else_has_the_title_now(autojump_clock: Any) -> None:
+    services, _ = make_services(say("one"), say("two"), say("three"))
+    async with running_tree(services) as tree, connected(tree) as host:
+        made = [await host.call("session.create", title="Mine") for _ in range(3)]
+        for session in made:
+            await host.call("prompt.submit", session_id=session["session_id"], text="go")
+            await host.event("message.complete")
+        titles = [(await host.call("session.title", session_id=one["session_id"]))["title"] for one in made]
+        assert titles == ["Mine", "Mine #2", "Mine #3"]
+        rows = (await host.call("session.list"))["sessions"]
+        assert {row["id"]: row["title"] for row in rows} == {
+            one["stored_session_id"]: title for one, title in zip(made, titles, strict=True)
+        }
+        stored = await services.store.get_session(made[1]["stored_session_id"])
+        assert stored is not None and stored.title_source == "user"
+
+
+async def test_a_session_that_cannot_be_made_with_its_history_leaves_none_behind(autojump_clock: Any) -> None:
+    services, _ = make_services(say("one"))
+    seeds = [{"role": "user", "text": "before"}]
+    async with running_tree(services) as tree, connected(tree) as host:
+        await host.call("session.create", title="Taken", messages=seeds)
+        with pytest.raises(Refusal, match="4022"):
+            await host.call("session.create", title="Taken", messages=seeds)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len((await host.call("session.active_list"))["sessions"]) == 1
