@@ -101,6 +101,11 @@ class ConnectionTree:
         """
         return self._running(self._requests).start(fn, name=name, on_cancelled=on_cancelled)
 
+    async def wait_room(self, most: int) -> None:
+        """Wait until fewer than ``most`` requests wait."""
+        while self._requests is not None and self._requests.count >= most:
+            await self._requests.wait_changed()
+
     async def wait_answered(self, within: float) -> None:
         """Wait until no request waits any more, at most ``within`` seconds."""
         if self._requests is not None:

@@ -146,6 +146,10 @@ class TaskPool:
         while self.is_full:
             await self._changed.wait()
 
+    async def wait_changed(self) -> None:
+        """Wait until a child has ended."""
+        await self._changed.wait()
+
     def _forget(self, task: PooledTask) -> None:
         self._tasks.pop(task, None)
         self._changed.set()

@@ -52,6 +52,9 @@ ALWAYS: Final = frozenset(
 )
 """Taken however many requests of the connection wait: what stops, what answers, what asks whether anybody is there."""
 
+STOPS: Final = frozenset({"session.close", "session.interrupt"})
+"""What of their session was read before them and has not begun does not begin after them either."""
+
 FAMILIES: Final[tuple[MethodTable[GatewayClient], ...]] = (
     methods_live.methods,
     methods_session.methods,
@@ -81,7 +84,12 @@ def dialect(*, is_websocket: bool) -> Dialect:
         return gateway_error(error, method, crash_code=crash_code)
 
     return Dialect(
-        map_error=map_error, map_params_error=gateway_params_error, answers_notifications=True, always=ALWAYS
+        map_error=map_error,
+        map_params_error=gateway_params_error,
+        answers_notifications=True,
+        always=ALWAYS,
+        holds=True,
+        stops=STOPS,
     )
 
 

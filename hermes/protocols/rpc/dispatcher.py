@@ -21,12 +21,14 @@ from hermes.nurseries.connection import ConnectionEnd, ConnectionTree
 from hermes.nurseries.containment import Crash, PooledTask, PoolFull, alone, contained
 from hermes.protocols.channels.message_channel import Frames, MessageChannel
 from hermes.protocols.rpc.method_table import Answer, Awaiting, Method, MethodTable, to_wire
+from hermes.protocols.wire.frame_values import MAX_VALUES, are_too_many, may_be_too_many
 from hermes.protocols.wire.jsonrpc import (
     METHOD_NOT_FOUND,
     REQUEST_CANCELLED,
     ErrorObject,
     build_notification,
 )
+from hermes.protocols.wire.ndjson import Line, TooManyValues
 from hermes.protocols.wire.peer import Call, Dropped, Peer, Refused, Reply
 from hermes.records import dataclass
 
@@ -50,6 +52,8 @@ class Dialect:
     looked up, may refuse the call. ``cancel_method``: the notification that cancels a request, and the parameter
     that holds its id. ``answers_notifications``: whether calls without an id are answered with a null one.
     ``always``: methods that are taken although as many requests wait as may: stops, answers, signs of life.
+    ``holds``: whether other calls wait then for their turn, in order; else they are refused. ``stops``: of those that
+    are always taken, the ones that pass what is held and withdraw what is held for the same ``session_id``.
     """
 
     map_error: Callable[[Exception, str], ErrorObject]
@@ -59,7 +63,15 @@ class Dialect:
     cancel_id_keys: tuple[str, ...] = ("requestId", "id")
     answers_notifications: bool = False
     always: frozenset[str] = frozenset()
+    holds: bool = False
+    stops: frozenset[str] = frozenset()
     cancelled: ErrorObject = ErrorObject(REQUEST_CANCELLED, "request cancelled")
+
+
+async def _counted(line: bytes) -> Line:
+    """The line, or that it holds too much."""
+    too_many = await trio.to_thread.run_sync(are_too_many, line, MAX_VALUES)
+    return TooManyValues(MAX_VALUES) if too_many else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +88,9 @@ ReplyHandler = Callable[[Reply], None]
 class RpcConnection(Generic[C]):
     """One client's conversation.
 
-    Parameters: ``max_requests``, how many requests may wait at a time, more are refused as overloaded;
-    ``farewell_within``, how long the end may take to flush and close.
+    Parameters: ``max_requests``, how many requests may wait at a time; more are refused as overloaded, or, where the
+    dialect holds them, so many again are kept and then nothing more is read; ``farewell_within``, how long the end may
+    take to flush and close.
     """
 
     def __init__(
@@ -96,6 +109,8 @@ class RpcConnection(Generic[C]):
         self._max_requests = max_requests
         self._tree = ConnectionTree(channel.name, max_requests=max_requests + RESERVED, farewell_within=farewell_within)
         self._waiting: dict[int, _Waiting] = {}
+        self._held: dict[int, Call] = {}
+        self._changed = trio.Event()
         self._reply_handlers: dict[str, ReplyHandler] = {}
         self._dropped = 0
 
@@ -127,7 +142,12 @@ class RpcConnection(Generic[C]):
             if on_open is not None:
                 on_open()
             while (line := await self._channel.receive()) is not None:
+                if isinstance(line, bytes) and may_be_too_many(line, MAX_VALUES):
+                    line = await _counted(line)
                 self._take(ctx, self._peer.receive(line))
+                while len(self._held) >= self._max_requests:
+                    # Not read on: the transport tells the client.
+                    await self._changed.wait()
 
         return await self._tree.run(
             read=read, write=self._channel.run_writer, farewell=self._channel.aclose, on_hang_up=on_hang_up
@@ -185,7 +205,10 @@ class RpcConnection(Generic[C]):
 
     async def answered(self, within: float) -> None:
         """Wait until no request of the client waits for its answer, at most ``within`` seconds."""
-        await self._tree.wait_answered(within)
+        with trio.move_on_after(within):
+            while self._held:
+                await self._changed.wait()
+            await self._tree.wait_answered(within)
 
     def start_companion(self, fn: Callable[[], Awaitable[None]], *, name: str) -> PooledTask:
         """Start a task that lives at most as long as the connection, such as an event pump."""
@@ -194,6 +217,10 @@ class RpcConnection(Generic[C]):
     def cancel_request(self, id: Any, reason: str | None = None) -> bool:
         """Cancel the open call of the client that has this id. True if there was one that waits."""
         number = self._peer.call_with_id(id)
+        if number is not None and (held := self._held.pop(number, None)) is not None:
+            self._refuse(held, self._dialect.cancelled)
+            self._tell_changed()
+            return True
         waiting = None if number is None else self._waiting.get(number)
         if waiting is None:
             return False
@@ -241,11 +268,52 @@ class RpcConnection(Generic[C]):
         if method is None:
             self._refuse(call, ErrorObject(METHOD_NOT_FOUND, f"unknown method: {call.method}"))
             return
-        if self._tree.waiting_requests >= self._max_requests and call.method not in self._dialect.always:
-            # Before its handler runs: what is refused has done nothing.
-            self._refuse(call, self._dialect.map_error(self._too_many(), call.method))
+        if call.method in self._dialect.stops:
+            self._withdraw_held(call)
+        if call.method not in self._dialect.always and (self._held or not self._has_room):
+            # Before its handler runs: what is held or refused has done nothing.
+            if self._dialect.holds:
+                self._hold(ctx, call)
+            else:
+                self._refuse(call, self._dialect.map_error(self._too_many(), call.method))
             return
         self._call(ctx, call, method)
+
+    # --- calls that wait for room ---
+
+    @property
+    def _has_room(self) -> bool:
+        return self._tree.waiting_requests < self._max_requests
+
+    def _hold(self, ctx: C, call: Call) -> None:
+        self._held[call.number] = call
+        if len(self._held) == 1:
+            self._tree.start_companion(lambda: self._take_held(ctx), name=f"{self.name} held requests")
+
+    async def _take_held(self, ctx: C) -> None:
+        """In their order, as room comes."""
+        while self._held:
+            await self._tree.wait_room(self._max_requests)
+            while self._held and self._has_room:
+                call = self._held.pop(next(iter(self._held)))
+                method = self._table.find(call.method)
+                if method is not None:
+                    self._call(ctx, call, method)
+            self._tell_changed()
+
+    def _withdraw_held(self, stop: Call) -> None:
+        """A stop passes what came before it; of its session that has not begun, and does not begin after it."""
+        session = stop.params.get("session_id")
+        if session is None:
+            return
+        for call in [call for call in self._held.values() if call.params.get("session_id") == session]:
+            del self._held[call.number]
+            self._refuse(call, self._dialect.cancelled)
+        self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     def _too_many(self) -> Overloaded:
         return Overloaded(

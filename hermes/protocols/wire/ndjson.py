@@ -26,7 +26,14 @@ class InvalidUtf8:
     position: int
 
 
-LineFault = LineTooLong | InvalidUtf8
+@dataclass(frozen=True, slots=True)
+class TooManyValues:
+    """A line holds more values than one frame may (``frame_values.py``)."""
+
+    limit: int
+
+
+LineFault = LineTooLong | InvalidUtf8 | TooManyValues
 Line = bytes | LineFault
 
 

@@ -31,7 +31,7 @@ from hermes.protocols.wire.jsonrpc import (
     build_result,
     parse_frame,
 )
-from hermes.protocols.wire.ndjson import InvalidUtf8, Line, LineTooLong
+from hermes.protocols.wire.ndjson import InvalidUtf8, Line, LineTooLong, TooManyValues
 from hermes.records import dataclass
 
 
@@ -98,6 +98,8 @@ class Peer:
                 return _refused(ParseFault(INVALID_REQUEST, f"a frame must not be longer than {limit} bytes"))
             case InvalidUtf8(position):
                 return _refused(ParseFault(PARSE_ERROR, f"parse error: not UTF-8 at byte {position}"))
+            case TooManyValues(limit):
+                return _refused(ParseFault(INVALID_REQUEST, f"a frame must not hold more than {limit} values"))
             case bytes():
                 return self._understand(line)
 

@@ -13,6 +13,7 @@ from hermes.errors import Overloaded
 from hermes.nurseries.connection import ConnectionEnd
 from hermes.protocols.rpc.dispatcher import Dialect, RpcConnection
 from hermes.protocols.rpc.method_table import Answer, Awaiting, MethodTable, Result, StrictParams
+from hermes.protocols.wire.frame_values import MAX_VALUES
 from hermes.protocols.wire.jsonrpc import INVALID_PARAMS, SERVER_ERROR, ErrorObject
 from hermes.protocols.wire.ndjson import LineTooLong
 from hermes.protocols.wire.peer import Reply
@@ -71,6 +72,18 @@ def polite(world: World, params: dict[str, Any]) -> Awaiting[dict[str, Any]]:
 @methods.method("set", NoteParams)
 async def set_(world: World, params: NoteParams) -> dict[str, Any]:
     world.log.append(f"set {params.text}")
+    return {}
+
+
+@methods.method("any", None)
+def any_(world: World, params: dict[str, Any]) -> dict[str, Any]:
+    world.log.append(f"any {params['session_id']}")
+    return {}
+
+
+@methods.method("stop", None)
+def stop(world: World, params: dict[str, Any]) -> dict[str, Any]:
+    world.log.append(f"stop {params['session_id']}")
     return {}
 
 
@@ -266,6 +279,95 @@ async def test_what_is_refused_because_too_many_wait_has_done_nothing_and_a_stop
         assert code_of((await talk.client.heard(1))[0]) == (2, 5035)
         assert (await talk.client.heard(2))[1] == result(3, {})
         assert talk.world.log == ["begin a", "begin b", "set d"]
+
+
+HOLDING = Dialect(
+    map_error,
+    map_params_error,
+    answers_notifications=True,
+    always=frozenset({"set", "stop"}),
+    holds=True,
+    stops=frozenset({"stop"}),
+)
+
+
+async def test_where_calls_are_held_each_is_done_in_its_order_once_there_is_room() -> None:
+    async with conversation(HOLDING, max_requests=3) as talk:
+        talk.client.say(
+            *(request(i, "wait", text=str(i)) for i in range(3)),
+            request(3, "note", text="c"),
+            request(4, "wait", text="d"),
+            request(5, "set", text="e"),
+        )
+        assert await talk.client.heard(1) == [result(5, {})]
+        await trio.testing.wait_all_tasks_blocked()
+        assert talk.world.log == ["begin 0", "begin 1", "begin 2", "set e"]
+        talk.world.gate.set()
+        frames = await talk.client.heard(6)
+        assert sorted(frame["id"] for frame in frames) == [*range(6)] and not any("error" in f for f in frames)
+        assert [word for word in talk.world.log[4:] if not word.startswith("end")] == ["c", "begin d"]
+
+
+async def test_when_as_many_are_held_as_may_be_nothing_more_is_read() -> None:
+    async with conversation(HOLDING, max_requests=2) as talk:
+        talk.client.say(*(request(i, "wait", text=str(i)) for i in range(4)), request(4, "set", text="e"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert talk.client.sent == []
+        talk.world.gate.set()
+        frames = await talk.client.heard(5)
+        assert sorted(frame["id"] for frame in frames) == [*range(5)] and not any("error" in f for f in frames)
+
+
+async def test_a_stop_passes_what_is_held_and_nothing_of_its_session_begins_after_it() -> None:
+    async with conversation(HOLDING, max_requests=3) as talk:
+        talk.client.say(
+            *(request(i, "wait", text=str(i)) for i in range(3)),
+            request(3, "any", session_id="s"),
+            request(4, "any", session_id="t"),
+            request(5, "stop", session_id="s"),
+        )
+        assert [code_of(frame) for frame in (await talk.client.heard(1))[:1]] == [(3, -32800)]
+        assert (await talk.client.heard(2))[1] == result(5, {})
+        assert talk.world.log[3:] == ["stop s"]
+        talk.world.gate.set()
+        frames = await talk.client.heard(6)
+        assert sorted(frame["id"] for frame in frames[2:]) == [0, 1, 2, 4]
+        assert "any t" in talk.world.log and "any s" not in talk.world.log
+
+
+async def test_a_held_request_can_be_cancelled() -> None:
+    async with conversation(HOLDING, max_requests=2) as talk:
+        talk.client.say(
+            *(request(i, "wait", text=str(i)) for i in range(2)),
+            request(2, "note", text="b"),
+            {"id": 3, "method": "$/cancel_request", "params": {"id": 2}},
+        )
+        assert code_of((await talk.client.heard(1))[0]) == (2, -32800)
+        talk.world.gate.set()
+        await talk.client.heard(4)
+        assert "b" not in talk.world.log
+
+
+async def test_held_requests_are_answered_after_the_client_has_ended_its_input() -> None:
+    async with conversation(HOLDING, max_requests=2) as talk:
+        talk.client.say(*(request(i, "wait", text=str(i)) for i in range(4)))
+        await trio.testing.wait_all_tasks_blocked()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(talk.connection.answered, 5)
+            await trio.testing.wait_all_tasks_blocked()
+            talk.world.gate.set()
+        assert sorted(frame["id"] for frame in talk.client.sent) == [0, 1, 2, 3]
+
+
+async def test_a_frame_of_too_many_values_is_refused_and_a_long_text_is_none() -> None:
+    async with conversation() as talk:
+        talk.client.say(
+            b'{"id":1,"method":"note","params":{"text":[' + b"1," * MAX_VALUES + b"1]}}",
+            request(2, "note", text='a,"\\' * MAX_VALUES),
+        )
+        frames = await talk.client.heard(2)
+        assert code_of(frames[0]) == (None, -32600) and str(MAX_VALUES) in frames[0]["error"]["message"]
+        assert frames[1]["id"] == 2 and "error" not in frames[1]
 
 
 async def test_a_second_request_with_an_open_id_does_not_steal_its_answer() -> None:
