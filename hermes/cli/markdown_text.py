@@ -74,12 +74,16 @@ class MarkdownText:
 
 def draw(text: str, width: int) -> str:
     """Markdown in the colours of a terminal, without the end of its last line."""
+    from markdown_it import MarkdownIt
     from rich.console import Console
     from rich.markdown import Markdown
 
+    markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+    # Rich reads tags as HTML and then draws none of them: "<name>" in an answer would be lost.
+    markdown.parsed = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).parse(text)
     drawn = io.StringIO()
     console = Console(file=drawn, width=width, force_terminal=True, color_system="standard", highlight=False)
-    console.print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))
+    console.print(markdown)
     return _TRAILING.sub(r"\1", drawn.getvalue()).strip("\n")
 
 

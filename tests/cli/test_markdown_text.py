@@ -70,6 +70,13 @@ def test_code_with_empty_lines_is_one_block() -> None:
     assert [line.strip() for line in drawn.splitlines()] == ["a = 1", "", "```", "b = 2"]
 
 
+def test_what_looks_like_html_is_text() -> None:
+    answer = 'Write "run: <command>" or Vec<T>.\n\n<div>\ninside\n</div>\n\n- a <b>list</b> &amp; ~~more~~\n'
+    text = plain("\n".join(whole([answer])))
+    for words in ("run: <command>", "Vec<T>", "<div>", "inside", "</div>", "a <b>list</b> & more"):
+        assert words in text
+
+
 def test_a_link_shows_where_it_leads() -> None:
     (drawn,) = whole(["[harmless](https://evil.example/)"])
     assert "https://evil.example/" in plain(drawn)

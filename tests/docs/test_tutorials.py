@@ -81,3 +81,5 @@ async def test_the_program_of_the_readme_runs(tmp_path: Path) -> None:
             printed = await trio.to_thread.run_sync(lambda: run(here, tmp_path, server.home, HOME=str(tmp_path)))
     assert "gateway.ready" in printed
     assert "'status': 'interrupted'" in printed
+    # It shows a tool being stopped, not only the words before it.
+    assert "'kind': 'tool_call'" in printed.splitlines()[-1]
