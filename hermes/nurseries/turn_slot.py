@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NOTICE_KINDS = frozenset({"process_complete", "async_delegation_complete"})
 
 RETRY_HINT = "when the session is idle; session.interrupt makes it so"
+RETRY_WHEN_FEWER = "when a prompt that waits has begun its turn"
 
 SubmitStatus = Literal["streaming", "queued", "steered", "redirected"]
 
@@ -126,7 +127,9 @@ class TurnSlot:
     def enqueue(self, submission: Submission) -> None:
         """Append; raises ``Overloaded`` when the queue is full (nothing is accepted then)."""
         if len(self._queue) >= self._max_queued:
-            raise Overloaded(f"{self._max_queued} prompts are waiting already")
+            message = f"{self._max_queued} prompts are waiting already, which is the limit; this one was not taken"
+            data = {"reason": "queue_full", "limit": self._max_queued, "retry": RETRY_WHEN_FEWER}
+            raise Overloaded(message, data=data)
         self._queue.append(submission)
 
     def enqueue_first(self, submission: Submission) -> None:

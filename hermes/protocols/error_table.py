@@ -15,7 +15,14 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from hermes import errors as e
-from hermes.protocols.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, SERVER_ERROR, ErrorObject
+from hermes.protocols.wire.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    REQUEST_CANCELLED,
+    SERVER_ERROR,
+    ErrorObject,
+)
 from hermes.records import dataclass
 
 logger = logging.getLogger(__name__)
@@ -23,6 +30,8 @@ logger = logging.getLogger(__name__)
 ACP_AUTH_REQUIRED: Final = -32000
 ACP_INVALID_REQUEST: Final = -32600
 ACP_NOT_FOUND: Final = -32002
+ACP_NOT_NOW: Final = REQUEST_CANCELLED
+"""Its schema: aborted by the caller, or because of resource constraints or shutdown. Nothing is broken here."""
 
 UNKNOWN_KEY: Final = 4000
 UNKNOWN_SESSION: Final = 4001
@@ -95,8 +104,8 @@ TABLE: Final[Mapping[type[e.HermesError], Row]] = {
     e.Forbidden: Row(4403, ACP_INVALID_REQUEST, 403, "forbidden"),
     e.Unsupported: Row(4010, METHOD_NOT_FOUND, 400, "unsupported"),
     e.Unavailable: _server(5035, 503, "unavailable"),
-    e.Overloaded: Row(5035, INTERNAL_ERROR, 429, "rate_limit_exceeded", "rate_limit_error"),
-    e.Draining: _server(5035, 503, "gateway_draining"),
+    e.Overloaded: Row(5035, ACP_NOT_NOW, 429, "rate_limit_exceeded", "rate_limit_error"),
+    e.Draining: _server(5035, 503, "gateway_draining", ACP_NOT_NOW),
     e.StoreUnavailable: _server(5072, 503, "session_db_unavailable"),
     e.ChangeNotStored: _server(5008, 503, "session_db_unavailable"),
     e.ProviderNotConfigured: _server(SERVER_ERROR, 503, "provider_not_configured", ACP_AUTH_REQUIRED),

@@ -12,7 +12,8 @@ import h11
 import trio
 
 READ_SIZE = 65536
-MAX_BODY = 64 * 1024 * 1024
+MAX_BODY = 512 * 1024 * 1024
+"""More than the largest frame that a server takes, so that what it was given can be seen to arrive."""
 MAX_READ_AHEAD = 1024 * 1024
 
 

@@ -16,6 +16,7 @@ import trio
 
 from hermes.testing import FakeProvider, Reply, Script
 from tests.support.acp_process import Frame, editor, model_environment, said, tool
+from tests.support.proof import times
 from tests.support.server_process import (
     COMMAND,
     assert_no_children,
@@ -365,17 +366,17 @@ async def test_the_servers_an_editor_brings_offer_their_tools_to_that_session_an
             await assert_no_children(client.server)
 
 
-async def test_a_resource_of_16_mib_reaches_the_model_whole(tmp_path: Path) -> None:
-    size = 16 << 20
-    with trio.fail_after(2 * LIMIT):
+async def test_resources_of_16_mib_reach_the_model_whole(tmp_path: Path) -> None:
+    size, count = 16 << 20, times(5, 1)
+    with trio.fail_after(2 * count * LIMIT):
         async with FakeProvider(Script.of(said("read"), said("noted"))) as provider:
             async with editor(tmp_path / "home", model_environment(provider)) as client:
                 session = await client.new_session(tmp_path)
                 resource: dict[str, str] = {"uri": "file:///big.txt", "text": "z" * size}
-                prompt = [{"type": "text", "text": "read"}, {"type": "resource", "resource": resource}]
+                prompt = [{"type": "text", "text": "read"}, *[{"type": "resource", "resource": resource}] * count]
                 answer = await client.call("session/prompt", sessionId=session, prompt=prompt)
                 assert answer["stopReason"] == "end_turn"
-                assert "z" * size in str(provider.requests[0].body["messages"][-1]["content"])
+                assert str(provider.requests[0].body["messages"][-1]["content"]).count("z" * size) == count
                 # Bytes that are no picture are named, not sent.
                 resource = {"uri": "file:///big.bin", "blob": "QUFB" * (size // 4)}
                 prompt = [{"type": "text", "text": "look"}, {"type": "resource", "resource": resource}]

@@ -22,11 +22,14 @@ import trio
 from hermes.agent.path_rules import PathPolicy, may_read
 from hermes.errors import InvalidParams
 from hermes.messages import Content, ContentPart, ImagePart, TextPart
+from hermes.patterns import lazy_pattern
 from hermes.protocols.acp.schemas import in_wsl, windows_to_mount
 from hermes.records import dataclass
 
 MAX_LINKED_TEXT: Final = 512 * 1024
 MAX_LINKED_IMAGE: Final = 20 * 1024 * 1024
+_IMAGE_TYPE: Final = lazy_pattern(r"(?i)image/[A-Za-z0-9.+-]+")
+_WEB_ADDRESS: Final = lazy_pattern(r"(?i)(?:https?:|data:image/)")
 IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
@@ -85,13 +88,13 @@ def read_prompt(blocks: Sequence[Mapping[str, Any]]) -> ReadPrompt:
         only_text = only_text and kind == "text"
         match kind:
             case "text":
-                part: ContentPart = TextPart(_string(block, "text", number))
+                part = TextPart(_string(block, "text", number))
                 shown.append(part)
                 for_model.append(part)
             case "image":
-                part = _image(block, number)
-                shown.append(part)
-                for_model.append(part)
+                image = _image(block, number)
+                shown.append(TextPart(f"[@{image.name}]({image.uri})") if isinstance(image, FileLink) else image)
+                for_model.append(image)
             case "resource_link":
                 uri = _string(block, "uri", number)
                 name = str(block.get("name") or uri)
@@ -120,17 +123,22 @@ def _string(block: Mapping[str, Any], key: str, number: int) -> str:
     return value
 
 
-def _image(block: Mapping[str, Any], number: int) -> ContentPart:
+def _image(block: Mapping[str, Any], number: int) -> ContentPart | FileLink:
     data, mime = block.get("data"), block.get("mimeType")
     mime = mime if isinstance(mime, str) and mime else "image/png"
     if isinstance(data, str) and data.startswith("data:"):
         head, _, data = data.partition(",")
         mime = head[5:].partition(";")[0] or mime
     if isinstance(data, str) and data:
+        # Line breaks are usual where base64 is written as in mails; providers refuse them.
+        data = "".join(data.split())
+        if not _IMAGE_TYPE.fullmatch(mime):
+            return TextPart("[an image whose type is none of an image]")
         return ImagePart(mime, data) if is_base64(data) else TextPart("[an image that is not valid base64]")
     uri = block.get("uri")
     if isinstance(uri, str) and uri:
-        return ImagePart(mime, url=uri)
+        # What a provider cannot fetch is read here, or named: an address that it refuses stays in the history.
+        return ImagePart(mime, url=uri) if _WEB_ADDRESS.match(uri) else _linked(uri.rpartition("/")[2] or uri, uri)
     raise InvalidParams(f"prompt[{number}]: an image needs data or uri")
 
 

@@ -85,8 +85,9 @@ async def test_a_client_that_refuses_or_is_silent_costs_a_bounded_time(monkeypat
 async def test_a_client_whose_terminals_do_not_answer_is_given_no_more_commands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    names = ("terminal/create", "terminal/output")
     offered, _ = client_methods.METHODS["terminal/output"]
-    monkeypatch.setattr(client_methods, "METHODS", {m: (offered, 0.1) for m in ("terminal/create", "terminal/output")})
+    monkeypatch.setattr(client_methods, "METHODS", dict.fromkeys(names, (offered, 0.1)))
 
     async def ask(ctx: Any, arguments: Any) -> str:
         return str(await ctx.client_tool("terminal/output", {"terminalId": "t"}))

@@ -91,6 +91,24 @@ async def test_images_travel_as_images(tmp_path: Path) -> None:
     assert await loaded(blob) == (image,)
 
 
+async def test_an_image_that_a_provider_would_refuse_is_not_put_into_the_history(tmp_path: Path) -> None:
+    file = tmp_path / "x.png"
+    file.write_bytes(base64.b64decode(PNG))
+    image = ImagePart("image/png", PNG)
+    wrapped = "\r\n".join(PNG[at : at + 20] for at in range(0, len(PNG), 20))
+    assert await loaded({"type": "image", "data": wrapped, "mimeType": "image/png"}) == (image,)
+    local = {"type": "image", "mimeType": "image/png", "uri": file.as_uri()}
+    assert read_prompt([local]).shown == f"[@x.png]({file.as_uri()})"
+    assert await loaded(local) == (image,)
+    secret = {"type": "image", "mimeType": "image/png", "uri": "file:///proc/self/environ"}
+    assert "was not read" in content_text(await loaded(secret))
+    for block in (
+        {"type": "image", "mimeType": "image/png", "uri": "editor://selection/1"},
+        {"type": "image", "data": PNG, "mimeType": 'application/x"\n'},
+    ):
+        assert isinstance(await loaded(block), str)
+
+
 async def test_embedded_resources_are_inlined_for_the_model() -> None:
     text = {"type": "resource", "resource": {"uri": "file:///a/b.py", "text": "print()"}}
     assert read_prompt([text]).shown == "[@b.py](file:///a/b.py)"

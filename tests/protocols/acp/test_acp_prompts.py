@@ -131,6 +131,28 @@ async def test_a_second_prompt_waits_for_its_turn_and_is_answered_at_its_end() -
         assert client.text("user_message_chunk") == "second"
 
 
+async def test_a_prompt_too_many_is_refused_as_such_and_those_that_were_taken_run() -> None:
+    limit = 32
+    services, model = make_services(hang(), *[say("ok")] * limit)
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        running = client.start_prompt(session, "running")
+        await model_is_asked(model)
+        waiting = [client.start_prompt(session, f"number {number}") for number in range(limit + 3)]
+        for request in waiting[limit:]:
+            error = (await client.answer(request))["error"]
+            # Not an internal error: nothing is broken, and nothing of the prompt was done.
+            assert error["code"] == -32800
+            assert error["data"]["reason"] == "queue_full"
+            assert error["data"]["limit"] == limit
+            assert "was not taken" in error["message"]
+        client.notify("$/cancel_request", requestId=running)
+        assert (await client.answer(running))["result"]["stopReason"] == "cancelled"
+        for request in waiting[:limit]:
+            assert (await client.answer(request))["result"]["stopReason"] == "end_turn"
+        assert client.text("user_message_chunk") == "".join(f"number {number}" for number in range(limit))
+
+
 @pytest.mark.fault("B-001")
 async def test_a_cancel_drops_what_waits_and_answers_all_prompts() -> None:
     services, model = make_services(hang(), say("after"))
