@@ -218,8 +218,8 @@ class TranscriptStore(Protocol):
         owner is provably dead or which has expired is taken over."""
         ...
 
-    async def refresh_lease(self, key: str, owner: LeaseOwner, *, ttl: float) -> bool:
-        """False: the lease is not ours any more."""
+    async def refresh_leases(self, keys: Sequence[str], owner: LeaseOwner, *, ttl: float) -> frozenset[str]:
+        """In one write; returns the keys whose lease is still ours."""
         ...
 
     async def release_lease(self, key: str, owner: LeaseOwner) -> None: ...

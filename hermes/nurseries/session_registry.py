@@ -60,10 +60,12 @@ class SessionRegistry:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the sessions until cancelled."""
+        services = self.services
         with self.scope:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._reap_idle, name="idle sessions")
+                nursery.start_soon(services.leases.run, services.store, services.owner, name="turn leases")
                 task_status.started()
                 await trio.sleep_forever()
 

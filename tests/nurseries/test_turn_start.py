@@ -301,7 +301,7 @@ async def test_the_lease_is_renewed_as_long_as_the_turn_runs_and_given_back(
         with pytest.raises(SessionOwnedElsewhere):
             await store.inner.acquire_lease(session.key, OTHER, ttl=30)
         await turn.wait_ended()
-        assert store.writes.count("refresh_lease") == 9
+        assert store.writes.count("refresh_leases") == 9
         await store.inner.acquire_lease(session.key, OTHER, ttl=30)
 
 
@@ -359,7 +359,7 @@ async def test_a_lease_that_cannot_be_renewed_counts_as_lost_when_it_has_expired
     async with running_tree(services) as tree:
         session = tree.registry.create(source="test", cwd="/")
         turn = await started(session)
-        store.refused = frozenset({"refresh_lease"})
+        store.refused = frozenset({"refresh_leases"})
         await trio.sleep(failures * 10 + 5)
         store.recover()
         record = await turn.wait_ended()

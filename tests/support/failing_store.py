@@ -21,7 +21,7 @@ WRITES = frozenset(
         "rewind",
         "replace_with_summary",
         "acquire_lease",
-        "refresh_lease",
+        "refresh_leases",
         "release_lease",
     }
 )

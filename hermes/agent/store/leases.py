@@ -8,9 +8,11 @@ the process which had the session before sees that its copy of the history may b
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 from hermes.agent.ports import LeaseOwner
@@ -21,6 +23,11 @@ DEAD_STATES = frozenset("ZXx")
 
 # A released lease: expired since ever.
 RELEASED = 0.0
+
+OURS = (
+    "WHERE host = ? AND pid = ? AND start_time = ? AND nonce = ? AND expires_at != ? "
+    "AND session_key IN (SELECT value FROM json_each(?))"
+)
 
 
 def current_owner(nonce: str) -> LeaseOwner:
@@ -111,13 +118,18 @@ def acquire_lease(
     return version
 
 
-def refresh_lease(connection: sqlite3.Connection, key: str, owner: LeaseOwner, *, ttl: float, now: float) -> bool:
-    """Prolong it. False: released, or somebody else took it. One that merely expired is still ours, and lives again."""
-    lease = read_lease(connection, key)
-    if lease is None or lease[0] != owner or lease[1] == RELEASED:
-        return False
-    connection.execute("UPDATE turn_leases SET expires_at = ? WHERE session_key = ?", (now + ttl, key))
-    return True
+def refresh_leases(
+    connection: sqlite3.Connection, keys: Sequence[str], owner: LeaseOwner, *, ttl: float, now: float
+) -> frozenset[str]:
+    """Prolong them; returns those that are still ours, not released and not taken by somebody else. One that merely
+    expired is ours, and lives again.
+
+    Two statements for however many: each step of one gives the interpreter away, and a busy loop gives it back late.
+    """
+    ours = (owner.host, owner.pid, owner.start_time, owner.nonce, RELEASED, json.dumps(list(keys)))
+    connection.execute(f"UPDATE turn_leases SET expires_at = ? {OURS}", (now + ttl, *ours))
+    (left,) = connection.execute(f"SELECT json_group_array(session_key) FROM turn_leases {OURS}", ours).fetchone()
+    return frozenset(json.loads(left))
 
 
 def release_lease(connection: sqlite3.Connection, key: str, owner: LeaseOwner) -> None:

@@ -219,8 +219,8 @@ class SqlTranscriptStore:
             lambda db: leases.acquire_lease(db, key, owner, ttl=ttl, host=self._host, now=self._now())
         )
 
-    async def refresh_lease(self, key: str, owner: LeaseOwner, *, ttl: float) -> bool:
-        return await self._database.write(lambda db: leases.refresh_lease(db, key, owner, ttl=ttl, now=self._now()))
+    async def refresh_leases(self, keys: Sequence[str], owner: LeaseOwner, *, ttl: float) -> frozenset[str]:
+        return await self._database.write(lambda db: leases.refresh_leases(db, keys, owner, ttl=ttl, now=self._now()))
 
     async def release_lease(self, key: str, owner: LeaseOwner) -> None:
         await self._database.write(lambda db: leases.release_lease(db, key, owner))

@@ -635,11 +635,11 @@ async def test_a_lease_excludes_others_until_it_is_released(open_store: OpenStor
         assert refused.value.data is not None and refused.value.data["owner"] == "pid 1 on elsewhere"
         with pytest.raises(SessionOwnedElsewhere):
             await store.delete_session("s")
-        assert not await store.refresh_lease("s", TWO, ttl=60)
+        assert not await store.refresh_leases(["s"], TWO, ttl=60)
         await store.release_lease("s", TWO)
-        assert await store.refresh_lease("s", ONE, ttl=60)
+        assert await store.refresh_leases(["s"], ONE, ttl=60)
         await store.release_lease("s", ONE)
-        assert not await store.refresh_lease("s", ONE, ttl=60)
+        assert not await store.refresh_leases(["s"], ONE, ttl=60)
         with pytest.raises(StoredSessionNotFound):
             await store.acquire_lease("nobody", ONE, ttl=60)
 
@@ -665,12 +665,12 @@ async def test_an_expired_lease_is_taken_over_and_an_expired_one_that_nobody_too
         await conversation(store, "a")
         await store.acquire_lease("s", ONE, ttl=10)
         clock[0] = 111.0
-        assert await store.refresh_lease("s", ONE, ttl=10)
+        assert await store.refresh_leases(["s"], ONE, ttl=10)
         clock[0] = 122.0
         assert await store.acquire_lease("s", TWO, ttl=10) == 1
-        assert not await store.refresh_lease("s", ONE, ttl=10)
+        assert not await store.refresh_leases(["s"], ONE, ttl=10)
         await store.release_lease("s", ONE)
-        assert await store.refresh_lease("s", TWO, ttl=10)
+        assert await store.refresh_leases(["s"], TWO, ttl=10)
 
 
 async def test_who_has_lost_the_lease_without_knowing_writes_nothing(open_store: OpenStore) -> None:

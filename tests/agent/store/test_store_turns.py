@@ -51,7 +51,7 @@ async def test_the_first_turn_stores_its_session_its_lease_and_its_prompt_togeth
         begun = await begin(store, new_session=StoredSession("s", source="test"))
         assert begun.history_version == 0 and begun.rows is not None
         assert begun.rows == await store.load_rows("s")
-        assert await store.refresh_lease("s", ONE, ttl=60)
+        assert await store.refresh_leases(["s"], ONE, ttl=60)
         session = await store.get_session("s")
         assert (session.source, session.message_count, session.preview) == ("test", 1, "hello")
 
@@ -73,7 +73,7 @@ async def test_rows_for_a_history_that_has_changed_are_not_stored_and_the_lease_
         begun = await begin(store)
         assert begun == TurnBegun(1, None)
         assert len(await store.load_rows("s")) == 1
-        assert await store.refresh_lease("s", ONE, ttl=60)
+        assert await store.refresh_leases(["s"], ONE, ttl=60)
 
 
 async def test_the_last_rows_take_the_spending_the_columns_the_title_and_the_lease_along(
@@ -88,7 +88,7 @@ async def test_the_last_rows_take_the_spending_the_columns_the_title_and_the_lea
         session = await store.get_session("s")
         assert (session.title, session.system_prompt, session.tool_names) == ("Hello", "be kind", ("a", "b"))
         assert session.usage.total_tokens == 15
-        assert not await store.refresh_lease("s", ONE, ttl=60)
+        assert not await store.refresh_leases(["s"], ONE, ttl=60)
         await begin(store, TWO, 1)
 
 
@@ -124,7 +124,7 @@ async def test_last_rows_that_cannot_be_stored_keep_the_lease(open_store: OpenSt
         with pytest.raises(TypeError):
             await store.finish_turn("s", [ANSWER], owner=ONE, changes={"no_such_column": 1})
         assert len(await store.load_rows("s")) == 1
-        assert await store.refresh_lease("s", ONE, ttl=60)
+        assert await store.refresh_leases(["s"], ONE, ttl=60)
 
 
 async def test_a_turn_without_tools_costs_two_commits(tmp_path: Path) -> None:
@@ -141,4 +141,4 @@ async def test_a_turn_without_tools_costs_two_commits(tmp_path: Path) -> None:
             stored = await store.get_session(session.key)
             assert stored is not None
             assert (stored.title, stored.tool_names, stored.message_count) == ("one", session.stored.tool_names, 4)
-            assert not await store.refresh_lease(session.key, services.owner, ttl=60)
+            assert not await store.refresh_leases([session.key], services.owner, ttl=60)
