@@ -54,11 +54,11 @@ SYSTEM_TOP = frozenset(
         "/var/lib",
     ]
 )
-_SYSTEM_FILES = lazy_pattern(
-    r"/(etc|boot|bin|sbin|lib|lib32|lib64|usr(?!/local/)|sys|proc/sys|System|Library|private/etc)(/|$)"
+SYSTEM_FILES = lazy_pattern(
+    r"/(etc|boot|bin|sbin|lib|lib32|lib64|usr(?!/(?:local|src)/)|sys|proc/sys|System|Library|private/etc)(/|$)"
 )
 _RAW_DEVICE = lazy_pattern(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|rdisk|dm-|md|mapper/|loop|sr|nbd|block/)\S*")
-_START_UP = lazy_pattern(
+START_UP = lazy_pattern(
     r"(^|/)\.(bashrc|bash_profile|bash_login|bash_logout|profile|zshrc|zprofile|zshenv|zlogin|kshrc|cshrc|tcshrc)$"
     r"|(^|/)\.config/fish/config\.fish$"
 )
@@ -106,11 +106,11 @@ def sensitive_write(path: str, scene: Scene) -> str | None:
         return "overwrite the agent's configuration"
     if re.search(r"(^|/)\.hermes/(config\.yaml|\.env|auth[^/]*|server\.key)$", path):
         return "overwrite the agent's configuration"
-    if _SYSTEM_FILES.match(path) or path == "/":
+    if SYSTEM_FILES.match(path) or path == "/":
         return "overwrite a system file"
     if re.search(r"(^|/)\.ssh(/|$)", shown):
         return "overwrite an SSH file"
-    if _START_UP.search(shown):
+    if START_UP.search(shown):
         return "overwrite a shell start-up file"
     if _CREDENTIALS.search(shown):
         return "overwrite a credential file"

@@ -10,6 +10,7 @@ import re
 from pathlib import PurePath
 from typing import Literal
 
+from hermes.agent.command_targets import START_UP, SYSTEM_FILES
 from hermes.patterns import lazy_pattern
 from hermes.records import dataclass
 
@@ -84,6 +85,11 @@ def may_write(path: PurePath, policy: PathPolicy) -> PathVerdict:
             return PathVerdict("ask", "it changes the agent's instructions", "write an instruction file")
     if policy.protect_instructions and parts[-1].lower() in _INSTRUCTIONS:
         return PathVerdict("ask", "it changes the agent's instructions", "write an instruction file")
+    # What a command is asked about is asked about here too, under the same keys.
+    if SYSTEM_FILES.match(shown):
+        return PathVerdict("ask", "it is a file of the system", "overwrite a system file")
+    if START_UP.search(shown):
+        return PathVerdict("ask", "it runs with every shell", "overwrite a shell start-up file")
     return ALLOWED
 
 

@@ -35,6 +35,12 @@ WRITES = (
     ("ask", "/home/ada/.hermes/memories/USER.md"),
     ("ask", "/home/ada/project/AGENTS.md"),
     ("ask", "/home/ada/.hermes/SOUL.md"),
+    ("ask", "/home/ada/.bashrc"),
+    ("ask", "/home/ada/.config/fish/config.fish"),
+    ("ask", "/etc/hosts"),
+    ("ask", "/usr/bin/env"),
+    ("allow", "/usr/local/share/x"),
+    ("allow", "/usr/src/app/main.py"),
 )
 READS = (
     ("allow", "/home/ada/project/.env"),
