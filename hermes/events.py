@@ -476,6 +476,8 @@ def event_cost(event: SessionEvent | ServerEvent) -> int:
     match event:
         case TextDelta(text=text) | ReasoningDelta(text=text):
             return 120 + len(text)
+        case ToolStarted(args=args):
+            return 500 + 2 * sum(len(value) if isinstance(value, str | list) else 8 for value in args.values())
         case ToolEnded(result=result):
             return (
                 600 + 2 * len(result.content) + sum(len(d.old_text or "") + len(d.new_text or "") for d in result.diffs)

@@ -47,6 +47,7 @@ def test_every_event_of_the_module_belongs_to_a_union() -> None:
             ),
             5700,
         ),
+        (events.ToolStarted("t", "c", "n", {"content": "x" * 9000}, ""), 9000),
         (events.SessionsChanged(), 1),
     ],
     ids=lambda value: type(value).__name__ if dataclasses.is_dataclass(value) else "",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from weakref import ref
 
 import trio
@@ -17,6 +17,10 @@ import trio
 from hermes.nurseries.replay_memory import ReplayMemory
 
 E = TypeVar("E")
+
+
+IN_ONE_BREATH: Final = 16
+"""So many events may be appended before readers have had their turn."""
 
 
 class Lagged(Exception):
@@ -200,9 +204,15 @@ class EventLog(Generic[E]):
         return subscription
 
     def _trim(self) -> None:
-        # The newest stays whatever its size: readers who are in step must not be cut off by one large event.
         while len(self._entries) > 1 and (len(self._entries) > self._max_events or self._cost > self._max_cost):
+            # A few of the newest stay, whatever their size, until they are read: a large event and the one behind it
+            # are appended in one breath, and readers who are in step have had no turn between them.
+            if len(self._entries) <= min(IN_ONE_BREATH, self._max_events) and self._is_unread(self._entries[0].seq):
+                return
             self._cost -= self._entries.popleft().cost
+
+    def _is_unread(self, seq: int) -> bool:
+        return any(one is not None and one.cursor < seq and one.is_behind for one in (r() for r in self._subscriptions))
 
 
 class Follower(Generic[E]):
@@ -284,9 +294,7 @@ class Subscription(Generic[E]):
             raise Lagged(self._log.oldest_seq)
         del entries[limit:]
         if entries:
-            self.cursor = entries[-1].seq
-            if self._log._letting_go:
-                self._log.forget_read()
+            self.skip_to(entries[-1].seq)
         return entries
 
     def skip_to(self, seq: int) -> None:
@@ -294,6 +302,8 @@ class Subscription(Generic[E]):
         self.cursor = seq
         if self._log._letting_go:
             self._log.forget_read()
+        elif self._log._cost > self._log._max_cost:
+            self._log._trim()
 
     async def wait_handled(self, seq: int) -> None:
         """Wait until this reader has dealt with everything up to ``seq``, or has ended.

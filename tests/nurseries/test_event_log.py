@@ -305,3 +305,28 @@ def test_a_reader_who_reads_only_when_it_is_time_misses_nothing(window: int, siz
         if log.is_time_to_read:
             read += len(late.next_nowait())
     assert read + len(late.next_nowait()) == 500
+
+
+async def test_large_events_in_one_breath_cut_off_nobody_who_is_in_step() -> None:
+    log = make_log(max_cost=100)
+    reader = log.subscribe()
+    log.append("a")
+    assert len(reader.next_nowait()) == 1
+    for text in ("b" * 500, "c", "d" * 500):
+        log.append(text)
+    assert [entry.event[0] for entry in reader.next_nowait()] == ["b", "c", "d"]
+    log.append("e")
+    assert [entry.event for entry in reader.next_nowait()] == ["e"]
+    assert log.cost <= 100
+
+
+async def test_reader_that_does_not_read_keeps_a_few_large_events_and_no_more() -> None:
+    log = make_log(max_cost=100)
+    reader = log.subscribe()
+    for _ in range(40):
+        log.append("x" * 500)
+    assert len(log) <= 16
+    with pytest.raises(Lagged):
+        reader.next_nowait()
+    log.append("y")
+    assert log.cost <= 100
