@@ -83,14 +83,14 @@ def _change(path: Path, operations: Sequence[Any], limit: int) -> list[str]:
     lock = os.open(path.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        entries = read_entries(path)
+        stored = _stored(path)
+        entries = list(stored)
         for operation in operations:
-            _apply(entries, operation)
+            _apply(entries, operation, stored)
         size = len(SEPARATOR.join(entries))
         if size > limit:
             raise failure(
-                f"the notes would have {size} of {limit} characters; merge or remove some first",
-                entries=read_entries(path),
+                f"the notes would have {size} of {limit} characters; merge or remove some first", entries=stored
             )
         write_all([PlannedWrite(path, SEPARATOR.join(entries).encode())])
         return entries
@@ -99,15 +99,30 @@ def _change(path: Path, operations: Sequence[Any], limit: int) -> list[str]:
 
 
 def read_entries(path: Path) -> list[str]:
-    """The notes in a file; none if there is no file."""
+    """The notes in a file; none if there is no file or it cannot be read."""
     try:
-        raw, _ = read_bytes(path, limit=1_000_000)
+        return _read(path)
     except (OSError, FileRefused):
         return []
+
+
+def _stored(path: Path) -> list[str]:
+    """The notes in a file that is to be written again: one that is there and cannot be read must not be replaced."""
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return []
+    except (OSError, FileRefused) as error:
+        raise failure(f"the notes cannot be read, so nothing is changed: {error}") from None
+
+
+def _read(path: Path) -> list[str]:
+    raw, _ = read_bytes(path, limit=1_000_000)
     return [entry.strip() for entry in raw.decode("utf-8", "replace").split("§") if entry.strip()]
 
 
-def _apply(entries: list[str], operation: Any) -> None:
+def _apply(entries: list[str], operation: Any, stored: Sequence[str]) -> None:
+    """Change ``entries``. A failure shows what is ``stored``, which stays."""
     if not isinstance(operation, Mapping):
         raise failure("an operation is an object with action")
     match operation.get("action"):
@@ -116,10 +131,10 @@ def _apply(entries: list[str], operation: Any) -> None:
             if note not in entries:
                 entries.append(note)
         case "patch":
-            index = _index(entries, operation.get("old_text"))
+            index = _index(entries, operation.get("old_text"), stored)
             entries[index] = _clean(operation.get("new_text") or operation.get("content"))
         case "remove":
-            del entries[_index(entries, operation.get("old_text") or operation.get("content"))]
+            del entries[_index(entries, operation.get("old_text") or operation.get("content"), stored)]
         case other:
             raise failure(f"unknown action {other!r}; use add, patch or remove")
 
@@ -137,11 +152,11 @@ def _clean(note: Any) -> str:
     return text
 
 
-def _index(entries: Sequence[str], old: Any) -> int:
+def _index(entries: Sequence[str], old: Any, stored: Sequence[str]) -> int:
     wanted = str(old or "").strip()
     found = [index for index, entry in enumerate(entries) if wanted and wanted in entry]
     if not found:
-        raise failure("no note contains old_text", entries=list(entries))
+        raise failure("no note contains old_text", entries=list(stored))
     if len(found) > 1:
-        raise failure(f"old_text is in {len(found)} notes; quote more of it", entries=list(entries))
+        raise failure(f"old_text is in {len(found)} notes; quote more of it", entries=list(stored))
     return found[0]

@@ -9,7 +9,7 @@ import trio
 
 from hermes.agent.ports import BackgroundProcessInfo, ParallelClass, ToolContext, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.redaction import redact
-from hermes.agent.tools.base import BuiltinTool, choice, failure, number, parameters, result, text
+from hermes.agent.tools.base import BuiltinTool, choice, failure, is_text, number, parameters, result, text
 from hermes.agent.tools.command_output import decode
 from hermes.errors import HermesError, ProcessNotFound
 
@@ -88,6 +88,8 @@ class ProcessManage(BuiltinTool):
                 await processes.close_stdin(process_id)
             case _:
                 data = str(arguments.get("data") or "") + ("\n" if action == "submit" else "")
+                if not is_text(data):
+                    raise failure("the data holds half a character (a lone surrogate)")
                 await processes.write(process_id, data.encode())
         return result({"session_id": process_id, "status": "ok"})
 

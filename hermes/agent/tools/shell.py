@@ -75,6 +75,7 @@ class _Output:
     """The output of one running call, bounded; what lies between head and tail is counted and dropped."""
 
     command: str
+    limit_s: float = 0.0
     head: bytearray = field(default_factory=bytearray)
     tail: bytearray = field(default_factory=bytearray)
     dropped: int = 0
@@ -142,7 +143,7 @@ class Terminal(BuiltinTool):
         if arguments.get("background") or too_long:
             return await self._start(ctx, arguments, command, directory, notify=too_long, note=moved)
         with_sudo = await ask_sudo_password(ctx, self.services, command, self._environment(ctx))
-        output = _Output(command)
+        output = _Output(command, asked)
         ctx.memory.extras.setdefault(_CALLS, {})[ctx.call_id] = output
         outcome, state = await self._run(ctx, arguments, output, directory, asked, with_sudo)
         del ctx.memory.extras[_CALLS][ctx.call_id]
@@ -348,7 +349,7 @@ class Terminal(BuiltinTool):
         where = None
         if len(shown) > limit:
             where = await trio.to_thread.run_sync(_spill, ctx.home, ctx.call_id, shown, ctx.now())
-        error = f"[The command ran into its time limit after {outcome.duration_s:.0f} s and was ended.]"
+        error = f"[The command ran into its time limit of {output.limit_s:g} s and was ended.]"
         body: dict[str, Any] = {
             "output": truncate(shown, limit, where=where).text,
             "exit_code": code if code is not None else -1,

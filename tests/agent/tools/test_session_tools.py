@@ -290,3 +290,27 @@ async def test_notes_that_another_process_holds_are_not_waited_for_for_ever(
 def test_a_schema_that_a_model_made_up_breaks_nothing(schema: dict[str, Any], problem: str | None) -> None:
     told = schema_problem('{"a": 1}', schema)
     assert told is None if problem is None else problem in str(told)
+
+
+async def test_notes_that_cannot_be_read_are_not_replaced(ctx: FakeToolContext, tmp_path: Path) -> None:
+    notes = tmp_path / ".hermes/memories/MEMORY.md"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("kept for years\n" * 100_000)
+    with pytest.raises(ToolFailure, match="nothing is changed"):
+        await call(ctx, Memory, {"target": "memory", "action": "add", "content": "new"})
+    assert notes.stat().st_size > 1_000_000
+
+
+async def test_failed_list_of_operations_shows_the_notes_that_are_stored(ctx: FakeToolContext) -> None:
+    await call(ctx, Memory, {"target": "memory", "action": "add", "content": "tea"})
+    operations = [{"action": "add", "content": "milk"}, {"action": "remove", "old_text": "sugar"}]
+    with pytest.raises(ToolFailure) as caught:
+        await call(ctx, Memory, {"target": "memory", "operations": operations})
+    assert "milk" not in caught.value.content
+    assert "tea" in caught.value.content
+
+
+async def test_data_that_is_no_text_is_refused_in_words(ctx: FakeToolContext) -> None:
+    ctx.processes.add("proc_1")
+    with pytest.raises(ToolFailure, match="half a character"):
+        await call(ctx, ProcessManage, {"action": "write", "session_id": "proc_1", "data": "\ud800"})

@@ -130,6 +130,7 @@ async def test_output_of_many_megabytes_without_a_newline_stays_bounded(ctx: Fak
 async def test_timeout_ends_the_command_with_124_and_partial_output(ctx: FakeToolContext, tmp_path: Path) -> None:
     value = await run(ctx, tmp_path, "echo started; sleep 3600", timeout=1)
     assert value["exit_code"] == 124
+    assert "time limit of 1 s" in value["error"]
     assert value["output"] == "started\n"
     assert "time limit" in value["error"]
     assert value["exit_code_meaning"] == "timed out"
