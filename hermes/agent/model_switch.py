@@ -310,6 +310,8 @@ class _Lookup:
             if command.reasoning is not None and self._world.current_model:
                 return self.current, self._world.current_model, None
             raise _Refused("which model? /model <name>")
+        if not any(character.isalnum() for character in command.target):
+            raise _Refused(f"{command.target!r} is no name of a model")
         steps: tuple[Callable[[str], tuple[str, str, str | None] | None], ...] = (
             self._by_alias,
             self._by_provider_prefix,

@@ -141,6 +141,12 @@ class AcpContext:
         offer_client_tools(session, self.connection, self.client, view.wait_told)
         return view
 
+    def meet(self, client: ClientCapabilities) -> None:
+        """What the client can do from now on, in its open sessions too."""
+        self.client = client
+        for view in self._views.values():
+            offer_client_tools(view.session, self.connection, client, view.wait_told)
+
     def forget_view(self, session_id: str) -> None:
         view = self._views.pop(session_id, None)
         if view is not None:

@@ -35,7 +35,7 @@ TABLE: Final[MethodTable[AcpContext]] = MethodTable()
 def initialize(ctx: AcpContext, params: InitializeParams) -> dict[str, Any]:
     """One version is served: whatever the client speaks, it is offered, and the client decides. A second call
     replaces what is known of the client."""
-    ctx.client = ClientCapabilities.read(params.client_capabilities)
+    ctx.meet(ClientCapabilities.read(params.client_capabilities))
     ctx.version = PROTOCOL_VERSION
     return {
         "protocolVersion": PROTOCOL_VERSION,
@@ -64,7 +64,7 @@ def prompt(ctx: AcpContext, params: SessionPromptParams) -> SessionPromptResult 
     ctx.refuse_when_draining()
     read = read_prompt(params.prompt)
     view = ctx.view(params.session_id)
-    if view is None:
+    if view is None or ctx.late_prompts.last(params.session_id) is not None:
         late = ctx.late_prompts.open(params.session_id)
         return Awaiting(lambda: _late_prompt(ctx, params.session_id, read, late), on_cancel=late.cancel)
     return _begin(ctx, view, read)
@@ -89,6 +89,7 @@ def _begin(ctx: AcpContext, view: SessionView, read: ReadPrompt) -> SessionPromp
 async def _late_prompt(ctx: AcpContext, session_id: str, read: ReadPrompt, late: LatePrompt) -> SessionPromptResult:
     """A prompt whose session must be loaded first."""
     try:
+        await late.wait_turn()
         view = await ctx.wait_view(session_id)
         outcome = CANCELLED if late.cancelled else _begin(ctx, view, read)
     finally:

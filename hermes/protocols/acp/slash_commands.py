@@ -123,7 +123,8 @@ async def _reset(session: Session) -> str:
 async def _compress(session: Session, topic: str) -> str:
     result = await session_compression.compress(session, topic or None)
     summary = result.summary
-    return "\n".join(line for line in (summary.headline, summary.token_line, summary.note, result.message) if line)
+    lines = (summary.headline, summary.token_line, summary.note, result.message)
+    return "\n".join(line for line in dict.fromkeys(lines) if line)
 
 
 def _tools(session: Session) -> str:

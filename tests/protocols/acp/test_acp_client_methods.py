@@ -37,6 +37,15 @@ async def test_only_what_the_client_announced_is_offered() -> None:
         assert all(name.startswith("terminal/") for name in live(client, session).client_tools)
 
 
+async def test_a_second_handshake_holds_for_the_sessions_that_are_open() -> None:
+    services, _ = make_services()
+    async with acp_client(services, hello=False) as client:
+        await client.hello(terminal=True)
+        session = await client.new_session()
+        await client.hello(fs={"readTextFile": True})
+        assert set(live(client, session).client_tools) == {"fs/read_text_file"}
+
+
 async def test_a_tool_gets_what_the_client_answers() -> None:
     seen: list[Any] = []
     services, _ = make_services(say(calls=[call("reader")]), say("ok"), tools=[reading(seen)])

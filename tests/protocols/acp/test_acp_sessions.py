@@ -357,6 +357,21 @@ async def test_a_cancel_finds_the_prompt_whose_session_is_being_loaded() -> None
         assert len(model.requests) == 1
 
 
+async def test_prompts_whose_session_is_being_loaded_begin_in_the_order_in_which_they_came() -> None:
+    # Which task is scheduled first is chance; so is the order in which they would begin.
+    services, model = make_services(*[say("ok")] * 50)
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "number 0")
+        for number in range(1, 40, 3):
+            await client.call("session/close", sessionId=session)
+            requests = [client.start_prompt(session, f"number {number + more}") for more in range(3)]
+            for request in requests:
+                assert (await client.answer(request))["result"]["stopReason"] == "end_turn"
+        asked = [row.text for row in model.requests[-1].messages if row.role == "user"]
+        assert asked == [f"number {number}" for number in range(40)]
+
+
 async def test_load_shows_the_running_turn_of_a_session_that_another_host_started() -> None:
     async def reply(request: Any, on_delta: Any) -> Any:
         on_delta(DeltaKind.TEXT, "unfinished")
