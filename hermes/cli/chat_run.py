@@ -26,6 +26,9 @@ from hermes.nurseries.containment import TaskPool, open_task_pool, run_until_one
 
 HISTORY: Final = "chat_history"
 TASKS: Final = 16
+RECONNECT_WITHIN: Final = 120.0
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 2.0
 SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -35,8 +38,12 @@ async def run_chat(where: Where, loaded: LoadedSettings, chosen: Mapping[str, An
     async with open_link(where) as link, open_task_pool("chat", TASKS) as pool:
         chat = _Chat(GatewayPeer(link), loaded, pool)
 
+        chat.session.outlives_link = not where.is_own and not is_dumb()
+
         async def read() -> None:
             await chat.session.peer.run()
+            while chat.session.outlives_link and chat.is_open.is_set():
+                await _connect_again(where, chat.session)
             raise LinkLost(link.why_lost())
 
         async def talk() -> None:
@@ -48,13 +55,34 @@ async def run_chat(where: Where, loaded: LoadedSettings, chosen: Mapping[str, An
         crash = await run_until_one_ends(
             ("gateway", read), ("session", talk), ("screen", chat.read_inputs), ("signals", chat.watch_signals)
         )
+    if sys.stdout.isatty() and chat.session.stored_id and chat.session.has_said:
+        click.echo(chat.style.dim(f"hermes --resume {chat.session.stored_id} takes this session up again."), err=True)
     if crash is not None and isinstance(crash.error, HermesError):
         raise click.ClickException(crash.error.message)
     if crash is not None:
         raise crash.error
-    if sys.stdout.isatty() and chat.session.stored_id and chat.session.has_said:
-        click.echo(chat.style.dim(f"hermes --resume {chat.session.stored_id} takes this session up again."), err=True)
     return chat.code
+
+
+async def _connect_again(where: Where, session: ChatSession) -> None:
+    """Returns when the new connection is lost as well. Raises ``LinkLost`` when there is none to be had."""
+    why = session.peer.why_lost()
+    session.lost(why)
+    give_up_at, pause = trio.current_time() + RECONNECT_WITHIN, FIRST_PAUSE
+    while trio.current_time() < give_up_at:
+        await trio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+        try:
+            async with open_link(where) as link:
+                session.peer.take_over(link)
+                session.back()
+                await session.peer.run()
+        except click.ClickException:
+            continue
+        # A server that takes connections and serves none is no better than one that is gone.
+        if not session.is_offline:
+            return
+    raise LinkLost(f"{why}; no connection within {RECONNECT_WITHIN:g} s")
 
 
 class _Chat:

@@ -18,7 +18,7 @@ from hermes.cli.chat_commands import ChatCommands
 from hermes.cli.chat_questions import Ask, OpenQuestion, open_question
 from hermes.cli.chat_screen import Input, Interrupted, Left, Screen, Typed
 from hermes.cli.chat_view import ChatView, one_line
-from hermes.cli.gateway_link import CallFailed
+from hermes.cli.gateway_link import NO_SUCH_SESSION, CallFailed, LinkLost
 from hermes.cli.gateway_peer import Event, GatewayPeer, Question
 from hermes.cli.terminal_style import Style, printable
 from hermes.nurseries.containment import TaskPool
@@ -47,6 +47,21 @@ class Start:
     provider: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection is gone; another one is being tried for."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """There is a connection again."""
+
+
+Item = Input | Event | Question | Lost | Back
+
+
 class ChatSession:
     """``run`` is the chat; it returns the exit code."""
 
@@ -59,14 +74,17 @@ class ChatSession:
         self.stored_id = ""
         self.has_said = False
         """True once there is something to take up again."""
+        self.outlives_link = False
+        """With True a lost connection is waited for (``lost``, ``back``); otherwise ``run`` raises ``LinkLost``."""
         self._pool = pool
         self._commands = ChatCommands(self)
         self._questions: deque[OpenQuestion] = deque()
         self._ask: Ask | None = None
-        self._queue: deque[Input | Event | Question] = deque()
+        self._queue: deque[Item] = deque()
         self._woken = trio.Event()
         self._idle = trio.Event()
         self._idle.set()
+        self._start = Start(cwd="", columns=0)
         self._stopping = False
         self._leaving = False
         self._pressed_at = float("-inf")
@@ -85,13 +103,14 @@ class ChatSession:
         """What may stand in place of the last word; for the editor."""
         try:
             return await self._commands.complete(text)
-        except CallFailed:
+        except (CallFailed, LinkLost):
             return []
 
     # --- the chat
 
     async def open(self, start: Start) -> None:
         """Make the session, or take one up. Raises ``CallFailed``."""
+        self._start = start
         await self.peer.call("client.capabilities", {"server_requests": True})
         resume = start.resume
         if resume == "last":
@@ -108,10 +127,19 @@ class ChatSession:
         self._take(await self.peer.call("session.create", {"source": "cli", "close_on_disconnect": True, **given}))
 
     async def resume(self, wanted: str, *, columns: int | None = None) -> None:
-        params = {"session_id": wanted, "source": "cli", "close_on_disconnect": True}
-        snapshot = await self.peer.call("session.resume", params | ({"cols": columns} if columns else {}))
+        snapshot = await self._resumed(wanted, columns=columns)
         self._take(snapshot)
         self._show_rows(snapshot.get("messages") or [])
+        self._ask_again(snapshot)
+
+    async def _resumed(self, wanted: str, *, columns: int | None = None) -> Mapping[str, Any]:
+        params = {"session_id": wanted, "source": "cli", "close_on_disconnect": True}
+        snapshot: Mapping[str, Any] = await self.peer.call(
+            "session.resume", params | ({"cols": columns} if columns else {})
+        )
+        return snapshot
+
+    def _ask_again(self, snapshot: Mapping[str, Any]) -> None:
         for entry in snapshot.get("open_requests") or ():
             self._opened(Question(entry["id"], entry["method"], self.session_id, entry.get("params") or {}))
 
@@ -153,6 +181,10 @@ class ChatSession:
                 await self._handle(item)
             except CallFailed as error:
                 self.screen.write(self.style.red(error.text))
+            except LinkLost:
+                if not self.outlives_link:
+                    raise
+                self._not_sent(item)
             self._note_idle()
             self.screen.refresh()
         return 0
@@ -160,14 +192,14 @@ class ChatSession:
     def leave(self) -> None:
         self._leaving = True
 
-    def _put(self, item: Input | Event | Question) -> None:
+    def _put(self, item: Item) -> None:
         self._queue.append(item)
         if isinstance(item, Typed) and self._idle.is_set():
             self._idle = trio.Event()
         self._woken.set()
         self._woken = trio.Event()
 
-    async def _handle(self, item: Input | Event | Question) -> None:
+    async def _handle(self, item: Item) -> None:
         match item:
             case Typed(text=text, ask=ask):
                 # What was typed for a question that is gone is dropped: it may be a password.
@@ -183,6 +215,10 @@ class ChatSession:
                 await self._opened_or_declined(item)
             case Event():
                 self._event(item)
+            case Lost(why=why):
+                self._went_offline(why)
+            case Back():
+                await self._take_up_again()
 
     def _event(self, event: Event) -> None:
         if event.session_id not in ("", self.session_id):
@@ -204,6 +240,51 @@ class ChatSession:
     def _has_typed(self) -> bool:
         """A line has been taken that nothing has been done about yet."""
         return any(isinstance(item, Typed) for item in self._queue)
+
+    # --- when the connection is lost
+
+    def lost(self, why: str) -> None:
+        self._put(Lost(why))
+
+    def back(self) -> None:
+        self._put(Back())
+
+    @property
+    def is_offline(self) -> bool:
+        return self.view.status.offline
+
+    def _went_offline(self, why: str) -> None:
+        self.view.show(
+            Event("error", self.session_id, {"message": f"{why}. Trying to connect again; Ctrl-C twice leaves."})
+        )
+        self.view.status.doing, self.view.status.offline = "", True
+        self._questions.clear()
+        self._show_question()
+
+    async def _take_up_again(self) -> None:
+        await self.peer.call("client.capabilities", {"server_requests": True})
+        words = "Connected again"
+        try:
+            snapshot = await self._resumed(self.stored_id)
+        except CallFailed as error:
+            if error.code != NO_SUCH_SESSION:
+                raise
+            # Nothing was said in it that could have been stored.
+            await self.create({"cwd": self._start.cwd, "cols": self._start.columns})
+        else:
+            self._take(snapshot)
+            words += ", the turn goes on." if self.view.status.running else ". /history shows what is stored."
+            self._ask_again(snapshot)
+        self.view.status.offline = False
+        self.screen.write(self.style.dim(words))
+
+    def _not_sent(self, item: Item) -> None:
+        self.view.status.running = False
+        if isinstance(item, Left):
+            self.leave()
+        elif isinstance(item, Typed) and item.ask is None:
+            self.screen.write(self.style.red("Not sent: there is no connection."))
+            self.screen.prefill(item.text)
 
     # --- lines
 
@@ -293,6 +374,9 @@ class ChatSession:
             result = await self.peer.call("session.interrupt", {"session_id": self.session_id})
         except CallFailed as error:
             self.screen.write(self.style.red(error.text))
+            return
+        except LinkLost:
+            # Told by whoever reads from the gateway.
             return
         finally:
             self._stopping = False

@@ -42,9 +42,10 @@ class Status:
     doing: str = ""
     running: bool = False
     usage: str = ""
+    offline: bool = False
 
     def line(self) -> str:
-        state = (self.doing or "working") if self.running else "ready"
+        state = (self.doing or "working") if self.running else "not connected" if self.offline else "ready"
         return "  ·  ".join(part for part in (self.model, self.title, state, self.usage) if part)
 
 
@@ -179,6 +180,7 @@ class ChatView:
         payload, style = event.payload, self._style
         match event.type:
             case "error":
+                self._finish_answer()
                 self.status.running = False
                 self._line(style.red(printable(str(payload.get("message", "")))))
             case "status.update" | "notification.show" | "notice" | "review.summary":

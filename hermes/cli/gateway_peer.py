@@ -59,10 +59,17 @@ class GatewayPeer:
         """Read until the gateway is gone; then every open call fails with ``LinkLost``."""
         while (frame := await self._link.receive()) is not None:
             self._take(frame)
-        self._lost = self._link.why_lost()
+        self._lost = self.why_lost()
         for call in self._calls.values():
             call.error = LinkLost(self._lost)
             call.done.set()
+
+    def take_over(self, link: Link) -> None:
+        """Go on over another link, once ``run`` has ended; the next ``run`` reads from it."""
+        self._link, self._lost = link, None
+
+    def why_lost(self) -> str:
+        return self._link.why_lost()
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
         """The result. Raises ``CallFailed``, ``LinkLost``."""

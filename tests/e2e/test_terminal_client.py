@@ -15,7 +15,17 @@ import trio
 
 from hermes.cli.chat_editor import QUIET
 from hermes.testing import FakeProvider, Reply, Script
-from tests.support.server_process import COMMAND, clean_environment, http_server, kill_leftovers, processes_of
+from tests.support.server_process import (
+    COMMAND,
+    ServerProcess,
+    clean_environment,
+    free_port,
+    http_server,
+    http_status,
+    kill_leftovers,
+    processes_of,
+    server_process,
+)
 from tests.support.terminal import (
     PtyTerminal,
     Terminal,
@@ -311,6 +321,51 @@ async def test_a_running_server_is_used_with_serve_and_its_session_is_shared(tmp
                 await shows(terminal, "interrupted (node_cancel enough)")
                 await terminal.key("C-d")
                 assert await terminal.exit_code() == 0
+
+
+@pytest.mark.parametrize("open_terminal", DRIVERS)
+async def test_a_chat_with_a_server_comes_back_when_it_was_killed_and_started_again(
+    open_terminal: Open, tmp_path: Path
+) -> None:
+    home, port = tmp_path / "home", free_port()
+    async with FakeProvider(script(tmp_path)) as provider:
+        serve = ("serve", "--port", str(port), "--base-url", provider.base_url, "--model", "fake-model")
+        environ = clean_environment(home) | {"API_SERVER_PORT": str(port)}
+        async with serving(home, port, *serve) as server:
+            async with open_terminal([str(COMMAND), "--serve"], environ=environ, cwd=tmp_path) as terminal:
+                await shows(terminal, "ready")
+                await line(terminal, "good morning")
+                await shows(terminal, "context", "ready")
+                await line(terminal, "count")
+                await shows(terminal, "Counting: one, two")
+                server.process.kill()
+                await server.process.wait()
+                await shows(terminal, "Trying to connect again", "not connected")
+                await line(terminal, "are you there")
+                await shows(terminal, "Not sent: there is no connection.")
+                async with serving(home, port, *serve):
+                    await shows(terminal, "Connected again")
+                    # What was not sent stands in the input line again.
+                    await line(terminal, " now")
+                    await shows(terminal, "are you there now", times=2)
+                    await terminal.key("C-d")
+                    assert await terminal.exit_code() == 0
+    stored = [row["content"] for row in provider.requests[-1].body["messages"] if row["role"] == "user"]
+    assert [text for text in ("good morning", "count", "are you there now") if any(text in row for row in stored)] == [
+        "good morning",
+        "count",
+        "are you there now",
+    ]
+
+
+@asynccontextmanager
+async def serving(home: Path, port: int, *words: str) -> AsyncIterator[ServerProcess]:
+    async with server_process(home, *words) as server:
+        with trio.fail_after(60):
+            while await http_status(port, "/health") != 200:
+                assert server.process.poll() is None, server.stderr
+                await trio.sleep(0.05)
+        yield server
 
 
 def _nodes(tree: dict[str, Any]) -> list[dict[str, Any]]:
