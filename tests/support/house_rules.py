@@ -42,6 +42,8 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("cli/", "hermes"),
         ("cli/", "trio"),
         ("cli/", "prompt_toolkit"),
+        # The parser of rich.
+        ("cli/", "markdown_it"),
         ("app.py", "hermes"),
         ("app.py", "trio"),
         # Start-up: most homes have no file to parse, and the client library is first needed by the first model call.
