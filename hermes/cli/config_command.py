@@ -13,11 +13,22 @@ from hermes.config import (
     LoadedSettings,
     config_path,
     effective_settings,
+    home_from_environment,
     load_settings,
     make_home,
     save_setting,
 )
-from hermes.errors import InvalidValue
+from hermes.errors import HermesError, InvalidValue
+
+
+def known_keys(ctx: click.Context, _key: click.Parameter, incomplete: str) -> list[str]:
+    """The settings that begin so, for a shell that completes. A home that cannot be read completes nothing."""
+    home = ctx.obj if isinstance(ctx.obj, Path) else home_from_environment()
+    try:
+        settings = effective_settings(load_settings(home=home))
+    except (HermesError, OSError):
+        return []
+    return [key for key, _, _ in settings if key.startswith(incomplete)]
 
 
 @click.group("config")
@@ -52,7 +63,7 @@ def show(home: Path, everything: bool, as_json: bool) -> None:
 
 
 @command.command("get")
-@click.argument("key")
+@click.argument("key", shell_complete=known_keys)
 @home_option
 @click.pass_obj
 def get(home: Path, key: str) -> None:
@@ -69,7 +80,7 @@ def get(home: Path, key: str) -> None:
 
 # A value may begin with a dash: "-1".
 @command.command("set", context_settings={"ignore_unknown_options": True})
-@click.argument("key")
+@click.argument("key", shell_complete=known_keys)
 @click.argument("value")
 @home_option
 @click.pass_obj
@@ -82,7 +93,7 @@ def set_value(home: Path, key: str, value: str) -> None:
 
 
 @command.command("unset")
-@click.argument("key")
+@click.argument("key", shell_complete=known_keys)
 @home_option
 @click.pass_obj
 def unset(home: Path, key: str) -> None:

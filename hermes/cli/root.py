@@ -6,8 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 # Name → (module with the command, one line of help). The help stands here so that `hermes --help` loads none of them.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -56,6 +58,22 @@ class LazyGroup(click.Group):
         command = import_module(f"hermes.cli.{COMMANDS[cmd_name][0]}").command
         assert isinstance(command, click.Command)
         return command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        # A shell that completes gives the line as it was typed, and `hermes -p hi --dead` is a line of the chat.
+        typed = with_command(args) if args and extra.get("resilient_parsing") else args
+        return super().make_context(info_name, typed, parent, **extra)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = super().shell_complete(ctx, incomplete)
+        chat = self.get_command(ctx, DEFAULT)
+        if incomplete.startswith("-") and chat is not None:
+            with chat.make_context(DEFAULT, [], ctx, resilient_parsing=True) as its:
+                known = {item.value for item in found}
+                found += [item for item in chat.shell_complete(its, incomplete) if item.value not in known]
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -190,6 +190,11 @@ def test_the_completion_knows_commands_and_options() -> None:
     assert completed("hermes se") == ["serve", "sessions", "setup"]
     assert completed("hermes sessions ex") == ["export"]
     assert "--watch" in completed("hermes tree --w")
+    # The options of the chat, which needs no name, and the names of settings.
+    assert completed("hermes --resu") == ["--resume"]
+    assert "--version" in completed("hermes --")
+    assert completed("hermes -p hi --dead") == ["--deadline"]
+    assert completed("hermes config set limits.kill_g") == ["limits.kill_grace"]
 
 
 def test_the_unit_file_runs_the_same_command_without_the_option() -> None:
