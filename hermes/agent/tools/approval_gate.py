@@ -38,6 +38,8 @@ from hermes.records import dataclass
 _OPEN = "open_approvals"
 _NO_RETRY = "Do not retry it, rephrase it or reach the same effect by other means; continue without it or ask the user."
 _REVIEW_TIMEOUT = 30.0
+_MOST_REVIEWED = 8000
+"""Characters of a command that the reviewer is shown."""
 _LONG_COMMAND = 4000
 """Longer ones are judged in a thread: that takes milliseconds which others would have to wait."""
 
@@ -137,7 +139,11 @@ async def _reviewed(ctx: ToolContext, services: ToolServices, ask: Ask, command:
 
 
 async def _review(ctx: ToolContext, command: str, description: str) -> str:
-    question = f"Warning: {description}\nDirectory: {ctx.memory.cwd}\nCommand:\n{redact(command)[:8000]}"
+    shown = redact(command)
+    if len(shown) > _MOST_REVIEWED:
+        # What the reviewer has not seen it has not approved.
+        return "escalate"
+    question = f"Warning: {description}\nDirectory: {ctx.memory.cwd}\nCommand:\n{shown}"
     try:
         answer = await ctx.ask_model(REVIEW_PROMPT, question, max_tokens=16, timeout=_REVIEW_TIMEOUT)
     except HermesError:
@@ -170,7 +176,7 @@ async def _ask_shared(
             ctx.call_id,
         )
         answer = await ctx.ask(question)
-        shared.choice = _choice(ctx, answer, choices)
+        shared.choice = _choice(ctx, answer, choices, counted=bool(params["smart_denied"]))
         return shared.choice
     except ToolFailure as error:
         shared.failure = error
@@ -181,14 +187,16 @@ async def _ask_shared(
         shared.settled.set()
 
 
-def _choice(ctx: ToolContext, answer: ClientAnswer, choices: Sequence[Choice]) -> Choice:
+def _choice(ctx: ToolContext, answer: ClientAnswer, choices: Sequence[Choice], *, counted: bool) -> Choice:
+    """The choice that lets it run, or the refusal. ``counted``: the reviewer's denial of it has been counted."""
     match answer:
         case Answered(value=value):
             choice = choice_of(value, tuple(choices))
             if choice != "deny":
                 ctx.memory.denials_in_a_row = 0
                 return choice
-            _count_denial(ctx)
+            if not counted:
+                _count_denial(ctx)
             reason = value.get("reason")
             said = f" The user said: {reason[:500]}." if isinstance(reason, str) and reason else ""
             raise refusal(f"the user denied this.{said}{_breaker(ctx)}", outcome="denied")

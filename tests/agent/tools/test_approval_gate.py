@@ -155,6 +155,28 @@ async def test_a_reviewer_that_is_slow_or_broken_leaves_it_to_a_person(ctx: Fake
     assert ctx.asked[0].params["smart_denied"] is False
 
 
+async def test_a_command_that_the_reviewer_cannot_see_whole_is_left_to_a_person(
+    ctx: FakeToolContext, tmp_path: Path
+) -> None:
+    ctx.settings = settings(mode="smart")
+    ctx.verdicts.append("APPROVE")
+    ctx.answers.append(Answered({"choice": "deny"}))
+    with pytest.raises(ToolFailure, match="denied"):
+        await approve_command(ctx, make_services(tmp_path), f"echo {'x' * 9000}; {COMMAND}", str(tmp_path))
+    assert len(ctx.asked) == 1
+
+
+async def test_a_command_that_reviewer_and_person_deny_is_one_denial(ctx: FakeToolContext, tmp_path: Path) -> None:
+    ctx.settings = settings(mode="smart")
+    ctx.verdicts += ["DENY"] * 2
+    ctx.answers += [Answered({"choice": "deny"})] * 2
+    for _ in range(2):
+        with pytest.raises(ToolFailure) as caught:
+            await approve_command(ctx, make_services(tmp_path), COMMAND, str(tmp_path))
+        assert "stop trying variants" not in caught.value.content
+    assert ctx.memory.denials_in_a_row == 2
+
+
 async def test_third_denial_in_a_row_tells_the_model_to_stop(ctx: FakeToolContext, tmp_path: Path) -> None:
     ctx.answers += [Answered({"choice": "deny"})] * 3
     texts = []
