@@ -7,6 +7,7 @@ End of input means that the client is gone; so does an output that cannot be wri
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -20,6 +21,8 @@ from hermes.protocols.channels.descriptors import claim_stdio as claim_stdio
 from hermes.protocols.channels.message_channel import Frames, Outbox, OutboxFull, OutboxLimits
 from hermes.protocols.channels.pipe_streams import READ_SIZE, PipeReceiveStream, PipeSendStream
 from hermes.protocols.wire.ndjson import DEFAULT_MAX_LINE, Line, LineSplitter
+
+logger = logging.getLogger(__name__)
 
 BATCH_FRAMES = 256
 BATCH_BYTES = 256 * 1024
@@ -109,7 +112,8 @@ class StdioChannel:
     def send_nowait(self, frame: bytes) -> bool:
         try:
             return self._outbox.put_nowait(frame)
-        except OutboxFull:
+        except OutboxFull as full:
+            logger.warning("%s: the client is cut off: %s", self._name, full)
             self.abort()
             return False
 

@@ -165,13 +165,15 @@ async def assert_closed(receiver: PipeReceiveStream) -> None:
         await receiver.receive_some()
 
 
-async def test_a_client_that_does_not_read_is_cut_off_at_the_bound() -> None:
+async def test_a_client_that_does_not_read_is_cut_off_at_the_bound(caplog: pytest.LogCaptureFixture) -> None:
     to_client, _client = trio.testing.memory_stream_one_way_pair()
     _, silence = trio.testing.memory_stream_one_way_pair()
     channel = StdioChannel(silence, to_client, limits=OutboxLimits(max_frames=3))
     assert [channel.send_nowait(b"x") for _ in range(5)] == [True, True, True, False, False]
     with trio.fail_after(5):
         assert await channel.receive() is None
+    told = ["stdio: the client is cut off: 3 frames, 3 bytes wait for a client that does not read"]
+    assert [record.getMessage() for record in caplog.records] == told
 
 
 async def test_a_long_line_leaves_the_channel_usable() -> None:
