@@ -145,6 +145,12 @@ class OpenRequests:
             return True
         return any(attachment.answers(method) for attachment in self._attached.values())
 
+    def worth_offering(self, method: str, *, asks_here: bool = False) -> bool:
+        """Whether the model gets a tool that asks so. A gateway client may declare itself in mid-turn; until
+        then its answer is that nobody could be asked (gateway §7.4)."""
+        may_declare = any(attachment.surface == "gateway" for attachment in self._attached.values())
+        return may_declare or self.reachable(method, asks_here=asks_here)
+
     # --- the questions ---
 
     def __len__(self) -> int:

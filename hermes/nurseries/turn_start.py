@@ -270,7 +270,7 @@ async def prepare(session: Session, turn: Turn) -> TurnSetup:
     warn_once(session, resolved)
     await wait_session_ready(session, services.mcp, MCP_PATIENCE)
     may_ask = prompt.allow_clarify and not prompt.unattended
-    may_ask = may_ask and session.requests.reachable("clarify", asks_here=prompt.asks_here)
+    may_ask = may_ask and session.requests.worth_offering("clarify", asks_here=prompt.asks_here)
     tools = pinned.tool_set(session, allow_clarify=may_ask)
     if session.allowed_tools is not None:
         tools = AllowedTools(tools, session.allowed_tools)

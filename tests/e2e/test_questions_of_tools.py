@@ -249,3 +249,25 @@ async def test_tools_for_a_clients_own_windows_are_there_only_while_it_has_decla
             await driver.terminal()
             offered = {tool["function"]["name"] for tool in model.requests[-1].body["tools"]}
             assert offered & bridged == (bridged if declares else set())
+
+
+# --- a client that has not said that it can be asked ------------------------------------------------------------------
+
+
+async def test_a_websocket_client_that_declares_nothing_leaves_a_batch_undelivered_at_once(tmp_path: Path) -> None:
+    ask = calls(("clarify", {"questions": [{"question": "Which?", "choices": ["red", "blue"]}]}))
+    replies = (ask, Reply.of({"text": "end"}), ask, Reply.of({"text": "end"}))
+    async with playing(tmp_path / "home", *replies, surface="gateway websocket") as (driver, model):
+        driver.session_id = (await driver.call("session.create", {}))["session_id"]
+        await driver.call("prompt.submit", {"session_id": driver.session_id, "text": "go"})
+        assert (await driver.terminal())["status"] == "complete"
+        (given,) = results(model)
+        assert given["outcome"] == "undelivered"
+        assert [(row["question"], row["status"]) for row in given["responses"]] == [("Which?", "unanswered")]
+        assert not any(frame.get("method") == "clarify" for frame in driver.frames)
+        # It says so now: the same tool asks.
+        await driver.call("client.capabilities", {"server_requests": True})
+        await driver.call("prompt.submit", {"session_id": driver.session_id, "text": "again"})
+        await answer(driver, await question(driver, "clarify"), {"answers": {"q0": "blue"}})
+        await driver.find(lambda frame: len(model.requests) == 4 and frame.get("method") == "event")
+        assert results(model)[-1]["outcome"] == "submitted"
