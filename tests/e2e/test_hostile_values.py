@@ -44,7 +44,7 @@ CASES: list[tuple[str, dict[str, Any], int | None]] = [
     ("shell.exec", {"command": f"echo {NUL}"}, 5003),
     ("command.dispatch", {"command": f"/save json {NUL}"}, 4002),
     ("command.dispatch", {"command": "/save json ~nobody-of-this-name/x"}, 4002),
-    ("command.dispatch", {"command": f"/image {NUL}"}, 4044),
+    ("command.dispatch", {"command": f"/image {NUL}"}, 4016),
     ("command.dispatch", {"command": f"/queue edit {10**30} x"}, 4004),
     ("command.dispatch", {"command": f"/undo {10**30}"}, 4018),
     ("command.dispatch", {"command": f"/insights {10**30}"}, None),

@@ -454,3 +454,28 @@ async def test_one_check_of_a_provider_at_a_time(autojump_clock: Any) -> None:
             go_on.set()
             assert (await first.answer(check))["ok"] is True
             assert (await second.call("setup.runtime_check"))["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("/queue", 4004),
+        ("/queue rm 9", 4004),
+        ("/save nonsense", 4004),
+        ("/image", 4004),
+        ("/image /no/such.png", 4016),
+        ("/bg", 4004),
+        ("/retry", 4018),
+        ("/busy loud", 4002),
+    ],
+)
+async def test_a_command_that_cannot_be_done_is_refused_alike_by_both_methods(
+    command: str, code: int, tmp_path: Path
+) -> None:
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        session_id = (await host.call("session.create"))["session_id"]
+        for method in ("slash.exec", "command.dispatch"):
+            with pytest.raises(Refusal) as refused:
+                await host.call(method, session_id=session_id, command=command)
+            assert refused.value.code == code, method
