@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hermes.agent.attachments import dropped_path
+from hermes.agent.attachments import DroppedPath, dropped_path
 from hermes.errors import EmptyText, HermesError, InvalidParams
 from hermes.nurseries import attachments
 from hermes.nurseries.attachments import AttachedImage
@@ -93,7 +93,10 @@ async def detect_drop(client: GatewayClient, params: w.InputDetectDropParams) ->
     if named is None:
         return {"matched": False}
     path = attachments.full_path(session, named.path)
-    if not await is_file(path):
+    if await is_file(whole := attachments.full_path(session, params.text.strip())):
+        # Some terminals write a path with spaces as it is.
+        path, named = whole, DroppedPath(params.text.strip(), "")
+    elif not await is_file(path):
         return {"matched": False}
     if attachments.names_image(path):
         try:

@@ -308,6 +308,12 @@ async def test_files_are_named_by_reference(tmp_path: Path) -> None:
         assert first["uploaded"] and (first["name"], second["name"]) == ("c.txt", "c_2.txt")
         drop = await host.call("input.detect_drop", text=f"{work}/a.txt explain", **run)
         assert (drop["is_image"], drop["text"]) == (False, "@file:a.txt explain")
+        (work / "two words.txt").write_text("d")
+        spaced = await host.call("input.detect_drop", text=f" {work}/two words.txt\n", **run)
+        assert (spaced["path"], spaced["text"]) == (f"{work}/two words.txt", "@file:two words.txt")
+        (work / "two words.png").write_bytes(base64.b64decode(PNG))
+        image = await host.call("input.detect_drop", text=f"{work}/two words.png", **run)
+        assert (image["is_image"], image["name"], image["text"]) == (True, "two words.png", "")
         assert await host.call("input.detect_drop", text="just words", **run) == {"matched": False}
         paste = await host.call("paste.collapse", text="1\n2\n3")
         assert paste["lines"] == 3 and paste["placeholder"].startswith("[Pasted text #1: 3 lines → ")
