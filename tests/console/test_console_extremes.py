@@ -127,6 +127,33 @@ async def test_text_that_means_harm_is_text_wherever_it_comes_from(tmp_path: Pat
         await ready.act(scene)
 
 
+LONG_COMMAND = json.dumps("rm -rf ./" + "build-" * 60 + "\n" + "true\n" * 30 + "rm -rf ./the-end")
+LONG_APPROVAL = f"""
+when_used_up: echo
+replies:
+- when: {{last_user_contains: tidy, last_role: user}}
+  steps:
+  - tool_call: {{name: terminal, arguments: {{command: {LONG_COMMAND}}}}}
+"""
+
+
+async def test_a_command_longer_than_its_box_says_so_and_the_answers_stay_on_a_small_phone(tmp_path: Path) -> None:
+    def scene(page: Page) -> None:
+        page.screen(320, 568, "light")
+        page.say("tidy")
+        page.find("[role=alertdialog] .notice", "32 lines")
+        page.driver.execute_script("document.querySelector('.command').scrollTop = 1e6")
+        page.find(".command", "the-end")
+        assert page.driver.execute_script("return document.documentElement.scrollWidth") == 320
+        bottom = "return document.querySelector('.dialog .danger').getBoundingClientRect().bottom"
+        assert page.driver.execute_script(bottom) <= 568
+        page.click(".dialog button", "Deny")
+        page.idle()
+
+    async with console(tmp_path, script=LONG_APPROVAL) as ready:
+        await ready.act(scene)
+
+
 async def test_a_line_without_end_and_output_without_end_leave_the_page_as_it_is(tmp_path: Path) -> None:
     flood = "yes abcdefghij | head -c 100000000; head -c 300000 /dev/zero | tr '\\0' x"
     script = json.dumps(

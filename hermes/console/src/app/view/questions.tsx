@@ -32,6 +32,16 @@ function choicesOf(params: any): string[] {
   return ["once", ...(params.allow_session ? ["session"] : []), ...(params.allow_permanent ? ["always"] : []), "deny"];
 }
 
+// More than the box shows on a phone, where nothing else tells that there is more.
+function isLong(command: string): boolean {
+  return command.length > 240 || command.split("\n").length > 8;
+}
+
+function lengthOf(command: string): string {
+  const lines = command.split("\n").length;
+  return lines > 1 ? `${lines} lines` : `${command.length} characters`;
+}
+
 function Approval({ request }: { request: OpenRequest }) {
   const { params } = request;
   const waiting = store.questions.value.filter((one) => one.method === "approval").length;
@@ -41,6 +51,9 @@ function Approval({ request }: { request: OpenRequest }) {
   return (
     <Dialog title="May this run?" role="alertdialog" onEscape={() => choose("deny")}>
       {params.description && <p>{params.description}</p>}
+      {params.command && isLong(params.command) && (
+        <p class="notice">It is long ({lengthOf(params.command)}): scroll to its end before you allow it.</p>
+      )}
       {params.command && (
         <pre class="command" tabIndex={0} role="region" aria-label="Command">
           {params.command}
