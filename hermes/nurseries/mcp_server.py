@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import trio
@@ -38,6 +39,7 @@ ENDING = 1.0
 """Seconds for a polite end of a connection, before it is cancelled."""
 TRIES = 3
 MAX_ERROR = 300
+LONG_TEXT = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,15 @@ class McpServer:
             text = f"MCP server {self.config.name} {self._host.transport.redact(str(failure))}"
             raise ToolFailure(json.dumps({"error": text}, ensure_ascii=False)) from failure
         self._failures = 0
-        return tool_output(result)
+        return await self._redacted(tool_output(result))
+
+    async def _redacted(self, output: ToolOutput) -> ToolOutput:
+        """Without secrets, as what a command says."""
+        redact = self._host.transport.redact
+        if len(output.content) <= LONG_TEXT:
+            return replace(output, content=redact(output.content))
+        # Milliseconds for each hundred thousand characters, which others would have to wait.
+        return replace(output, content=await trio.to_thread.run_sync(redact, output.content, abandon_on_cancel=True))
 
     async def _connection(self) -> McpConnection:
         """A connection that is up, made if need be. Raises ``McpFailure``."""

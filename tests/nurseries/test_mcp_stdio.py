@@ -9,8 +9,9 @@ import pytest
 import trio
 
 from hermes.agent.ports import ParallelClass, ToolFailure
+from hermes.agent.redaction import redact
 from hermes.outcomes import CancelReason, Cause
-from tests.support.mcp_rig import mcp_rig, specimen
+from tests.support.mcp_rig import hostile, mcp_rig, specimen
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -96,3 +97,13 @@ async def test_cancelling_the_node_of_a_server_ends_its_process_and_the_next_use
             assert (await rig.call("add", {"a": 1, "b": 1})).content == "2"
             (second,) = rig.children()
             assert first != second
+
+
+async def test_secrets_in_what_a_server_says_are_hidden_as_in_the_output_of_a_command(tmp_path: Path) -> None:
+    secret = "sk-proj-abcdefghijklmnopqrstuvwxyz123456"
+    async with mcp_rig(tmp_path, hostile(tmp_path, "plain"), redact=redact) as rig:
+        with trio.fail_after(60):
+            short = await rig.call("echo", {"text": secret})
+            long = await rig.call("echo", {"text": f"{'x ' * 60_000}{secret}"})
+    assert secret not in short.content + long.content
+    assert len(long.content) > 120_000

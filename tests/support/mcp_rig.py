@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,7 +52,7 @@ class McpRig:
 
 
 @asynccontextmanager
-async def mcp_rig(home: Path, *configs: McpServerConfig) -> AsyncIterator[McpRig]:
+async def mcp_rig(home: Path, *configs: McpServerConfig, redact: Callable[[str], str] = str) -> AsyncIterator[McpRig]:
     """The servers running below a root; at the end all are cancelled, and nothing may be left."""
     with no_longer_subreaper():
         supervisor = ProcessSupervisor(owner_tag(str(home)), kill_grace=0.2)
@@ -60,7 +60,7 @@ async def mcp_rig(home: Path, *configs: McpServerConfig) -> AsyncIterator[McpRig
         tree = LiveTree()
         root = ReasonScope("server", "server", None, tree=tree)
         environment = {"PATH": PATH, "HOME": str(home), "SECRET_TOKEN": "hidden", "LC_ALL": "C.UTF-8"}
-        servers = McpServers(TransportHost(supervisor, lambda: environment, str(home)))
+        servers = McpServers(TransportHost(supervisor, lambda: environment, str(home), redact=redact))
         with root:
             async with trio.open_nursery() as nursery:
                 await nursery.start(servers.run, root)
