@@ -85,6 +85,10 @@ async def _connect_again(where: Where, session: ChatSession) -> None:
     raise LinkLost(f"{why}; no connection within {RECONNECT_WITHIN:g} s")
 
 
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
 class _Chat:
     def __init__(self, peer: GatewayPeer, loaded: LoadedSettings, pool: TaskPool) -> None:
         self.code = 0
@@ -92,7 +96,9 @@ class _Chat:
         self.style = style_of_output()
         self._status = Status()
         self._screen: Screen = self._make_screen(loaded)
-        view = ChatView(self._screen, self.style, None if is_dumb() else markdown_for(self.style))
+        dumb = is_dumb()
+        markdown, width = (None, None) if dumb else (markdown_for(self.style), _columns)
+        view = ChatView(self._screen, self.style, markdown, width)
         view.status = self._status
         self.session = ChatSession(peer, self._screen, view, self.style, pool)
 

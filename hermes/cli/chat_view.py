@@ -6,7 +6,7 @@ control sequences first; only diffs keep their colours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -16,6 +16,7 @@ from hermes.cli.terminal_style import Style, printable
 
 ARGUMENT_CHARS: Final = 100
 RESULT_CHARS: Final = 160
+FEWEST_CHARS: Final = 20
 DIFF_LINES: Final = 60
 
 
@@ -52,12 +53,20 @@ class Status:
 class ChatView:
     """Shows the events of one session."""
 
-    def __init__(self, output: Output, style: Style, markdown: MarkdownText | None = None) -> None:
-        """With ``markdown`` answers are drawn, block by block; else they are streamed as they come."""
+    def __init__(
+        self,
+        output: Output,
+        style: Style,
+        markdown: MarkdownText | None = None,
+        width: Callable[[], int] | None = None,
+    ) -> None:
+        """With ``markdown`` answers are drawn, block by block; else they are streamed as they come. ``width``: columns
+        of a terminal, in which what is said of a tool in one line stays in one."""
         self.status = Status()
         self._markdown = markdown
         self._output = output
         self._style = style
+        self._width = width
         self._streamed = False
 
     def show(self, event: Event) -> None:
@@ -141,7 +150,9 @@ class ChatView:
     def _tool_started(self, payload: Mapping[str, Any]) -> None:
         self._finish_answer()
         name = printable(str(payload.get("name", "tool")))
-        what = one_line(str(payload.get("context") or payload.get("preview") or ""), ARGUMENT_CHARS)
+        what = one_line(
+            str(payload.get("context") or payload.get("preview") or ""), min(ARGUMENT_CHARS, self._room(len(name) + 3))
+        )
         self.status.doing, self._streamed = f"running {name}", False
         style = self._style
         self._line(f"{style.cyan(style.sign('▸', '>') + ' ' + name)} {style.dim(what)}".rstrip())
@@ -151,16 +162,21 @@ class ChatView:
         took = payload.get("duration_s")
         seconds = f" {took:.1f}s" if isinstance(took, int | float) else ""
         self.status.doing = ""
+        room = self._room(len(seconds) + 5)
         if payload.get("error"):
-            words = one_line(str(payload["error"]), RESULT_CHARS)
+            words = one_line(str(payload["error"]), room)
             self._line(f"  {style.red(style.sign('✗', 'x'))}{style.dim(seconds)} {style.red(words)}".rstrip())
         else:
-            self._line(f"  {style.dim(style.sign('✓', 'ok') + seconds)} {style.dim(result_words(payload))}".rstrip())
+            words = one_line(result_words(payload), room)
+            self._line(f"  {style.dim(style.sign('✓', 'ok') + seconds)} {style.dim(words)}".rstrip())
         if payload.get("inline_diff"):
             self._diff(str(payload["inline_diff"]))
         for item in payload.get("todos") or ():
             mark = {"completed": "x", "in_progress": ">", "cancelled": "-"}.get(str(item.get("status")), " ")
             self._line(style.dim(f"    [{mark}] {one_line(str(item.get('content', '')), ARGUMENT_CHARS)}"))
+
+    def _room(self, used: int) -> int:
+        return RESULT_CHARS if self._width is None else max(FEWEST_CHARS, min(RESULT_CHARS, self._width() - used))
 
     def _diff(self, text: str) -> None:
         lines = text.rstrip("\n").split("\n")

@@ -57,6 +57,16 @@ def test_a_failed_call_is_told_with_its_error_and_a_diff_in_its_own_colours() ->
     assert "\x1b[32m+new" in shown(*events, style=Style(colour=True))[0]
 
 
+def test_what_is_one_line_stays_one_line_of_a_narrow_terminal() -> None:
+    paper = Paper()
+    view = ChatView(paper, Style(), width=lambda: 40)
+    long = "some words " * 30
+    view.show(Event("tool.start", "s", {"name": "terminal", "context": long}))
+    view.show(Event("tool.complete", "s", {"name": "terminal", "duration_s": 1.0, "error": long}))
+    view.show(Event("tool.complete", "s", {"name": "terminal", "duration_s": 12.5, "summary": long}))
+    assert [len(line) <= 40 and line.endswith("…") for line in paper.text.splitlines()] == [True, True, True]
+
+
 def test_an_interrupted_turn_says_by_whom_and_what_was_not_delivered() -> None:
     payload = {"status": "interrupted", "cause": "user_interrupt", "reason": "enough", "pending_steer": "left"}
     text, _ = shown(("message.start", {}), ("message.complete", payload))

@@ -15,7 +15,9 @@ import pytest
 import trio
 
 from hermes.testing import FakeProvider, Reply, Script
+from hermes.testing.seed import seed
 from tests.support.server_process import COMMAND, clean_environment, http_server, processes_of
+from tests.support.terminal import pty_terminal, shows
 
 pytestmark = pytest.mark.e2e
 
@@ -275,3 +277,24 @@ async def test_a_command_that_is_started_without_streams_ends_as_with_them(argum
         told = await trio.run_process(without_output, check=False, capture_stderr=True, env=clean_environment(home))
     assert ends[0] == ends[1] == told.returncode
     assert b"Traceback" not in told.stderr
+
+
+async def test_a_person_who_waits_for_a_compression_is_told_so(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    key = await seed(home, 4_000)
+    arguments = [str(COMMAND), "-p", "hello", "--resume", key]
+    async with pty_terminal(arguments, environ=clean_environment(home), cwd=tmp_path) as terminal:
+        await shows(terminal, "hermes: compressing the conversation", "You wrote: hello")
+        assert await terminal.exit_code() == 0
+    # A script's standard error is for errors.
+    other = await seed(home, 4_000)
+    with trio.fail_after(WITHIN):
+        done = await trio.run_process(
+            [str(COMMAND), "-p", "hello", "--resume", other],
+            capture_stdout=True,
+            capture_stderr=True,
+            env=clean_environment(home),
+            cwd=tmp_path,
+        )
+    assert (b"You wrote: hello" in done.stdout, done.stderr) == (True, b"")

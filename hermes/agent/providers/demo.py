@@ -96,6 +96,9 @@ def _summary(row: Row) -> str:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:
         value = None
+    if isinstance(value, dict) and value.get("status") == "blocked":
+        why = str(value.get("error") or "").removeprefix("BLOCKED: ").partition(". ")[0]
+        return f"The command was not run: {why.removesuffix('.')}."
     if isinstance(value, dict):
         output = str(value.get("output") or value.get("error") or value.get("message") or "").strip()
         code = value.get("exit_code")

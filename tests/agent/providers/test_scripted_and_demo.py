@@ -25,6 +25,7 @@ from hermes.agent.providers.scripted import (
     Step,
     Text,
 )
+from hermes.agent.tools.approval_gate import refusal
 from hermes.errors import ProviderError
 from hermes.messages import Row, ToolCall
 from hermes.outcomes import Usage
@@ -131,6 +132,18 @@ async def test_the_demonstration_runs_a_command_and_sums_up(autojump_clock: Mock
     after, _ = await ask(DemoProvider(), request(user, assistant, result, tools=(TERMINAL,)))
     assert after.text == "The command ended with exit code 0. It printed 1 line:\n\nhi"
     assert after.tool_calls == ()
+
+
+async def test_the_demonstration_does_not_say_that_a_refused_command_has_ended(autojump_clock: MockClock) -> None:
+    call = ToolCall("c1", "terminal", '{"command":"rm -rf x"}')
+    blocked = str(refusal("the user denied this."))
+    asked = request(
+        Row("user", "run: rm -rf x"),
+        Row("assistant", "Running it.", tool_calls=(call,)),
+        Row("tool", blocked, tool_call_id="c1"),
+        tools=(TERMINAL,),
+    )
+    assert (await ask(DemoProvider(), asked))[0].text == "The command was not run: the user denied this."
 
 
 async def test_the_demonstration_writes_no_summary_that_would_stand_in_the_conversation() -> None:
