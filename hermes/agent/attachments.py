@@ -11,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 IMAGE_SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"})
 MAX_IMAGE_BYTES: Final = 25 * 1024 * 1024
+MAX_IMAGES: Final = 20
+"""That wait for one prompt, or that one call gives to its children."""
 PIXELS_PER_TOKEN: Final = 750
 _ESCAPED: Final = re.compile(r"\\(.)")
 _JPEG_FRAMES: Final = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})

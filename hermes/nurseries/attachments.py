@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from hermes.agent.attachments import IMAGE_SUFFIXES, MAX_IMAGE_BYTES, DroppedPath, ImageFacts, dropped_path, image_facts
+from hermes.agent.attachments import (
+    IMAGE_SUFFIXES,
+    MAX_IMAGE_BYTES,
+    MAX_IMAGES,
+    DroppedPath,
+    ImageFacts,
+    dropped_path,
+    image_facts,
+)
 from hermes.agent.session_folders import folder_name
 from hermes.errors import InvalidParams, InvalidValue, NotFound, Overloaded, Unavailable
 from hermes.messages import ImagePart
@@ -30,7 +38,6 @@ if TYPE_CHECKING:
 QUEUED_IMAGES: Final = "attached_images"
 """Where images wait for the next prompt, in the session's memory: ``(ImagePart, path)``."""
 
-MAX_QUEUED: Final = 20
 _UNSAFE: Final = re.compile(r"[^\w.-]+")
 
 
@@ -95,8 +102,8 @@ def _queue(session: Session, path: str, data: bytes) -> AttachedImage:
     if facts is None:
         raise NotFound("this file is no image that can be attached (PNG, JPEG, GIF, WebP, BMP)")
     images = queued(session)
-    if len(images) >= MAX_QUEUED:
-        raise Overloaded(f"{MAX_QUEUED} images are waiting for the next prompt already")
+    if len(images) >= MAX_IMAGES:
+        raise Overloaded(f"{MAX_IMAGES} images are waiting for the next prompt already")
     images.append((ImagePart(facts.mime_type, data=base64.b64encode(data).decode("ascii")), path))
     return AttachedImage(path, facts, len(data), len(images))
 

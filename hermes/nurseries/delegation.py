@@ -24,7 +24,7 @@ from hermes.events import (
     ToolEnded,
     ToolStarted,
 )
-from hermes.messages import Prompt, TurnLimits
+from hermes.messages import Content, ImagePart, Prompt, TextPart, TurnLimits
 from hermes.nurseries.background import SideWork
 from hermes.nurseries.child_agent import ChildAgent, below
 from hermes.nurseries.child_control import control
@@ -90,6 +90,9 @@ class Delegation:
         if turn.children_started + len(tasks) > MAX_PER_TURN:
             raise Overloaded(f"at most {MAX_PER_TURN} child agents per turn")
         goals = [task.get("goal") for task in tasks]
+        images = [tuple(task.get("images") or ()) for task in tasks]
+        if not all(isinstance(image, ImagePart) for some in images for image in some):
+            raise InvalidParams("the images of a task must have been read")
         if not goals or not all(isinstance(goal, str) and goal.strip() for goal in goals):
             raise InvalidParams("every task needs a goal")
         turn.children_started += len(tasks)
@@ -97,6 +100,9 @@ class Delegation:
         self._settings = settings
         self._turn = turn
         self._in_background = in_background
+        # Apart from the tasks: a finished child is remembered for long, its images are not.
+        self._images = images
+        tasks = [{name: task[name] for name in task if name != "images"} for task in tasks]
         self.delegation_id = session.services.ids("deleg")
         self.children = [
             Child(
@@ -250,7 +256,7 @@ class Delegation:
         agent.session.parent_turn = child.parent_turn
         agent.session.system_message = CHILD_ROLE
         prompt = Prompt(
-            content=_task_text(child.task, child.goal),
+            content=_task_content(child, self._images[child.index]),
             source="subagent",
             unattended=True,
             allow_clarify=False,
@@ -360,13 +366,13 @@ def _inherited_limits(turn: Turn, *, in_background: bool) -> TurnLimits:
     )
 
 
-def _task_text(task: Mapping[str, Any], goal: str) -> str:
-    parts = [goal]
+def _task_content(child: Child, images: Sequence[ImagePart]) -> Content:
+    """The child's prompt: the text, and behind it what it is to see, as in the prompt of a person."""
+    task, parts = child.task, [child.goal]
     if task.get("context"):
         parts.append(f"Context:\n{task['context']}")
-    if task.get("images"):
-        parts.append(f"Images:\n{json.dumps(task['images'], ensure_ascii=False)}")
     if task.get("output_schema"):
         schema = json.dumps(task["output_schema"], ensure_ascii=False)
         parts.append(f"Your last message must be one JSON object, and nothing else, that fits this schema:\n{schema}")
-    return "\n\n".join(parts)
+    text = "\n\n".join(parts)
+    return (TextPart(text), *images) if images else text

@@ -7,9 +7,15 @@ from typing import Any
 
 from hermes.agent.ports import ToolContext, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.tools.base import BuiltinTool, choice, failure, flag, parameters, result, text
+from hermes.agent.tools.task_images import TaskImages
 from hermes.errors import HermesError
 
 _MAX_TASKS = 50
+_IMAGES = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Images that it is to see: paths, http(s) URLs or data URLs.",
+}
 _FIELDS = ("context", "toolsets", "output_schema", "images", "group", "role", "model")
 
 
@@ -34,6 +40,7 @@ class DelegateTask(BuiltinTool):
                                 "items": {"type": "string"},
                                 "description": "Toolsets it may use.",
                             },
+                            "images": _IMAGES,
                             "group": text("A label for tasks that belong together."),
                             "output_schema": {
                                 "type": "object",
@@ -51,6 +58,7 @@ class DelegateTask(BuiltinTool):
                 "context": text("For a single task: its context."),
                 "toolsets": {"type": "array", "items": {"type": "string"}},
                 "output_schema": {"type": "object", "description": "For a single task: its output_schema."},
+                "images": {**_IMAGES, "description": "For a single task: its images."},
                 "role": choice("For a single task: its role.", "leaf", "orchestrator"),
                 "subagent_id": text("For steer and stop: the child."),
                 "message": text("For steer: the text."),
@@ -66,6 +74,10 @@ class DelegateTask(BuiltinTool):
         if ctx.depth >= int(ctx.settings.delegation.max_spawn_depth):
             raise failure("child agents cannot delegate here")
         tasks = _tasks(arguments)
+        images = TaskImages(ctx, self.services.path_policy("", protect_instructions=False))
+        for index, task in enumerate(tasks):
+            if "images" in task:
+                task["images"] = await images.read(task["images"], f"task {index}")
         try:
             done = await ctx.delegate(tasks, background=bool(arguments.get("background")))
         except HermesError as error:
