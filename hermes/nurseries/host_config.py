@@ -196,6 +196,12 @@ def yolo_of(settings: Settings, session: Session | None) -> bool:
     return settings.host.yolo or (session is not None and session.memory.yolo)
 
 
+def rules_of(services: Services) -> tuple[str, bool]:
+    """What every session shows of the settings that hold for all of them."""
+    settings: Settings = services.settings()
+    return settings.approvals.mode, settings.host.yolo
+
+
 # --- setting ---------------------------------------------------------------------------------------------------------
 
 
@@ -362,6 +368,8 @@ async def _set_yolo(services: Services, session: Session | None, request: KeyReq
         return {"key": "yolo", "value": "1" if on else "0", "scope": "session"}
     on = toggled(request.value, settings.host.yolo)
     await change(services, "host.yolo", on, save=False)
+    if session is not None:
+        session.announce_info()
     return {"key": "yolo", "value": "1" if on else "0", "scope": "global"}
 
 

@@ -257,7 +257,7 @@ class Session:
             reasoning_effort=stored.model_config.get("reasoning_effort"),
             service_tier=stored.model_config.get("service_tier"),
             approval_mode=settings.approvals.mode,
-            yolo=self.memory.yolo,
+            yolo=self.memory.yolo or settings.host.yolo,
             mode=str(stored.model_config.get("mode", "default")),
             personality=stored.model_config.get("personality"),
             branch=self.memory.extras.get("branch"),

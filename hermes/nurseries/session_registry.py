@@ -69,6 +69,12 @@ class SessionRegistry:
                 task_status.started()
                 await trio.sleep_forever()
 
+    def announce_rules(self, told: Session | None = None) -> None:
+        """The rules of approval have changed for everybody; ``told`` knows it already."""
+        for session in self.live():
+            if session is not told:
+                session.announce_info()
+
     # --- finding ---
 
     def get(self, runtime_id: str) -> Session:

@@ -81,7 +81,7 @@ def policy_for(ctx: ToolContext, services: ToolServices, cwd: str) -> ApprovalPo
     return ApprovalPolicy(
         mode=approval_mode(settings.approvals.mode),
         deny=tuple(settings.approvals.deny),
-        yolo=ctx.memory.yolo,
+        yolo=ctx.memory.yolo or settings.host.yolo,
         unattended=ctx.unattended or auto,
         unattended_mode=unattended_mode,
         sudo_password_known=known_sudo_password(ctx, services) is not None,

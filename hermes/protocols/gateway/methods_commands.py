@@ -13,7 +13,7 @@ from hermes.nurseries.path_completion import complete_path
 from hermes.nurseries.session import Session
 from hermes.protocols.gateway import schemas_config as c
 from hermes.protocols.gateway.client import GatewayClient
-from hermes.protocols.gateway.methods_config import optional_session
+from hermes.protocols.gateway.methods_config import optional_session, rules_told
 from hermes.protocols.rpc.method_table import Awaiting, MethodTable
 
 methods: MethodTable[GatewayClient] = MethodTable()
@@ -81,8 +81,9 @@ async def dispatched(client: GatewayClient, session: Session, name: str, arg: st
     if command is not None and command.name == "image":
         image, remainder = await attachments.attach_image(session, arg)
         return {"type": "exec", "output": f"attached {image.path} {remainder}".strip()}
-    result = await run_command(client.server.tree, session, name, arg)
-    client.catch_up(session)
+    with rules_told(client, session):
+        result = await run_command(client.server.tree, session, name, arg)
+    client.catch_up_all()
     return _wire(result)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import trio
 
 from hermes.errors import Conflict, HermesError, SessionNotFound
 from hermes.nurseries.command_views import toolsets
-from hermes.nurseries.host_config import KeyRequest, change, mcp_revision, read_key, sections, set_key
+from hermes.nurseries.host_config import KeyRequest, change, mcp_revision, read_key, rules_of, sections, set_key
 from hermes.nurseries.mcp_servers import CONFIRM_RELOAD, needs_confirmation
 from hermes.nurseries.model_choice import picker
 from hermes.nurseries.pinned import forget_tools
@@ -43,14 +45,23 @@ def config_set(client: GatewayClient, params: c.ConfigSetParams) -> Awaiting[Any
     request = KeyRequest(params.key, params.value, params.scope, params.confirm_expensive_model)
 
     async def run() -> dict[str, Any]:
-        result = await set_key(client.server.services, session, request)
-        if session is not None:
-            client.catch_up(session)
-            if params.key == "personality":
-                result["info"] = live_info(session.info())
+        with rules_told(client, session):
+            result = await set_key(client.server.services, session, request)
+        client.catch_up_all()
+        if session is not None and params.key == "personality":
+            result["info"] = live_info(session.info())
         return result
 
     return Awaiting(run)
+
+
+@contextmanager
+def rules_told(client: GatewayClient, told: Session | None) -> Iterator[None]:
+    """Around what may change the rules of approval of all sessions: each shows them, ``told`` by itself."""
+    before = rules_of(client.server.services)
+    yield
+    if rules_of(client.server.services) != before:
+        client.server.registry.announce_rules(told)
 
 
 def optional_session(client: GatewayClient, runtime_id: str | None) -> Session | None:

@@ -110,6 +110,14 @@ async def test_yolo_and_mode_off_do_not_ask_but_hard_blocks_stay(ctx: FakeToolCo
     assert ctx.asked == []
 
 
+async def test_a_server_that_never_asks_does_not_ask_but_hard_blocks_stay(ctx: FakeToolContext, tmp_path: Path) -> None:
+    ctx.settings = Settings.model_validate({"host": {"yolo": True}})
+    await approve_command(ctx, make_services(tmp_path), COMMAND, str(tmp_path))
+    with pytest.raises(ToolFailure):
+        await approve_command(ctx, make_services(tmp_path), "rm -rf /", str(tmp_path))
+    assert ctx.asked == []
+
+
 async def test_unattended_turn_is_denied_without_a_question_unless_the_policy_approves(
     ctx: FakeToolContext, tmp_path: Path
 ) -> None:

@@ -479,3 +479,23 @@ async def test_a_command_that_cannot_be_done_is_refused_alike_by_both_methods(
             with pytest.raises(Refusal) as refused:
                 await host.call(method, session_id=session_id, command=command)
             assert refused.value.code == code, method
+
+
+async def test_rules_of_approval_that_hold_for_all_are_shown_by_all(tmp_path: Path) -> None:
+    services, _ = configured(tmp_path)
+    async with running_tree(services) as tree, connected(tree) as host:
+        one, other = [await _talked(host) for _ in range(2)]
+
+        def shown(mark: int, what: str) -> set[tuple[str, Any]]:
+            infos = [frame["params"] for frame in host.frames[mark:] if _type(frame) == "session.info"]
+            return {(info["session_id"], info["payload"][what]) for info in infos}
+
+        mark = len(host.frames)
+        await host.call("config.set", key="approvals.mode", value="smart", session_id=one)
+        assert shown(mark, "approval_mode") >= {(one, "smart"), (other, "smart")}
+        mark = len(host.frames)
+        await host.call("config.set", key="yolo", value="on", scope="global")
+        assert shown(mark, "yolo") == {(one, True), (other, True)}
+        mark = len(host.frames)
+        await host.call("command.dispatch", command="/approvals manual", session_id=other)
+        assert shown(mark, "approval_mode") >= {(one, "manual"), (other, "manual")}
