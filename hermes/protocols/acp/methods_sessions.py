@@ -6,9 +6,10 @@ import base64
 import binascii
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ from hermes.protocols.acp.schemas import (
     SessionResumeParams,
     mcp_servers,
 )
-from hermes.protocols.rpc.method_table import Answer, MethodTable
+from hermes.protocols.rpc.method_table import Answer, Awaiting, MethodTable
 
 logger = logging.getLogger(__name__)
 
@@ -243,14 +244,19 @@ def read_cursor(cursor: str | None) -> int:
 
 
 @TABLE.method("session/close", SessionIdParams)
-async def close(ctx: AcpContext, params: SessionIdParams) -> dict[str, Any]:
-    """The running turn's prompt is answered first; the session can be loaded again."""
+def close(ctx: AcpContext, params: SessionIdParams) -> Awaiting[dict[str, Any]]:
+    """The running turn's prompt is answered first; the session can be loaded again.
+
+    It ends before the next frame is read: what comes behind is for the session as it is loaded anew."""
     session = ctx.registry.by_key(params.session_id)
     if session is None:
-        if await ctx.tree.services.store.get_session(params.session_id) is None:
-            raise SessionNotFound(f"there is no session {params.session_id}")
-        return {}
-    await _end(ctx, session)
+        return Awaiting(partial(_is_stored, ctx, params.session_id))
+    return Awaiting(_end(ctx, session))
+
+
+async def _is_stored(ctx: AcpContext, session_id: str) -> dict[str, Any]:
+    if await ctx.tree.services.store.get_session(session_id) is None:
+        raise SessionNotFound(f"there is no session {session_id}")
     return {}
 
 
@@ -259,7 +265,7 @@ async def delete(ctx: AcpContext, params: SessionIdParams) -> dict[str, Any]:
     """Deleting what is not there is no error."""
     session = ctx.registry.by_key(params.session_id)
     if session is not None:
-        await _end(ctx, session)
+        await _end(ctx, session)()
     try:
         await session_delete.delete_stored(ctx.tree.services, params.session_id)
     except NotFound:
@@ -267,10 +273,17 @@ async def delete(ctx: AcpContext, params: SessionIdParams) -> dict[str, Any]:
     return {}
 
 
-async def _end(ctx: AcpContext, session: Session) -> None:
+def _end(ctx: AcpContext, session: Session) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """Close it; what is given waits until all of it has been told."""
     view = ctx.views.get(session.key)
     ctx.registry.close_nowait(session, CLOSED)
-    await session.wait_closed()
-    if view is not None and view.started:
-        await view.ended.wait()
-    ctx.forget_view(session.key)
+
+    async def wait_told() -> dict[str, Any]:
+        await session.wait_closed()
+        if view is not None and view.started:
+            await view.ended.wait()
+        if ctx.views.get(session.key) is view:
+            ctx.forget_view(session.key)
+        return {}
+
+    return wait_told

@@ -290,6 +290,27 @@ async def test_close_answers_the_running_prompt_as_cancelled_and_the_session_can
         await client.call("session/load", sessionId=session, cwd="/tmp", mcpServers=[])
 
 
+async def test_what_comes_behind_a_close_is_for_the_session_as_it_is_loaded_anew() -> None:
+    services, model = make_services(say("one"), hang(), *[say("ok")] * 20)
+    async with acp_client(services) as client:
+        session = await client.new_session()
+        await client.prompt(session, "hi")
+        running = client.start_prompt(session, "running")
+        with trio.fail_after(10):
+            while not model.open:
+                await trio.testing.wait_all_tasks_blocked()
+        for number in range(10):
+            closed = client.start("session/close", sessionId=session)
+            prompt = client.start_prompt(session, f"number {number}")
+            assert (await client.answer(closed))["result"] == {}
+            assert (await client.answer(prompt))["result"]["stopReason"] == "end_turn"
+            loaded = client.start("session/load", sessionId=session, cwd="/tmp", mcpServers=[])
+            assert "result" in await client.answer(loaded)
+        assert (await client.answer(running))["result"]["stopReason"] == "cancelled"
+        asked = [row.text for row in model.requests[-1].messages if row.role == "user"]
+        assert asked[-10:] == [f"number {number}" for number in range(10)]
+
+
 async def test_delete_takes_a_session_out_of_the_list_and_is_never_an_error() -> None:
     services, _ = make_services()
     async with acp_client(services) as client:
