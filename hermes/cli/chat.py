@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from hermes.cli.options import load, shared_options
+from hermes.cli.options import Seconds, load, shared_options
 
 SEPARATOR: Final = "\n\n"
 PASSED_ON: Final = ("home", "model", "provider", "base_url", "log_level", "log_format")
@@ -19,7 +19,7 @@ PASSED_ON: Final = ("home", "model", "provider", "base_url", "log_level", "log_f
 @click.command("chat")
 @click.option("-p", "--prompt", is_flag=False, flag_value="", help="Ask once, print the answer and leave.")
 @click.option("--json", "as_json", is_flag=True, help="With -p: every event as a line of JSON, the result last.")
-@click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="With -p: seconds for the whole turn.")
+@click.option("--deadline", type=Seconds(min=0, min_open=True), help="With -p: seconds for the whole turn.")
 @click.option("--yes", is_flag=True, help="With -p: approve what asks for approval, once each time.")
 @click.option("--resume", is_flag=False, flag_value="last", metavar="[ID]", help="Take up a session: id, title, last.")
 @click.option("--url", help="Use the gateway at this address (ws://…/api/ws?token=…).")

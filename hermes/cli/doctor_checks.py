@@ -107,7 +107,7 @@ def home_directory(home: Path, *, fix: bool) -> Iterator[Finding]:
     if not home.is_dir():
         yield _wrong("home", f"{home} is no directory", "move it away, or set HERMES_HOME")
         return
-    if not os.access(home, os.W_OK | os.X_OK):
+    if not os.access(home, os.W_OK | os.X_OK) or not _can_hold_folders(home):
         yield _wrong("home", f"{home} cannot be written", "make it yours, or set HERMES_HOME")
         return
     mode = stat.S_IMODE(home.stat().st_mode)

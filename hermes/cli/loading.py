@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.config import LoadedSettings, load_settings, make_home
+from hermes.errors import InvalidValue
 from hermes.logs import LogOptions, set_up_logging
 
 
@@ -16,7 +17,10 @@ def load_with(overrides: Mapping[str, Any], home: Path | None) -> LoadedSettings
     """``overrides``: dotted keys of the command line. Raises ``InvalidValue``."""
     loaded = load_settings(overrides, home=home.absolute() if home is not None else None)
     make_home(loaded.home)
-    start_logging(loaded)
+    try:
+        start_logging(loaded)
+    except OSError as error:
+        raise InvalidValue(f"the log in {loaded.home} cannot be written: {error}") from error
     return loaded
 
 

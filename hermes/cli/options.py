@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,17 @@ from hermes.cli.loading import load_with
 from hermes.config import LoadedSettings, home_from_environment
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Seconds(click.FloatRange):
+    """A span of time: ``nan`` is in every range for click, and nobody waits for ``inf``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return seconds
+
 
 _SHARED = (
     click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Home directory (HERMES_HOME)."),

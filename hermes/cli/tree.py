@@ -37,6 +37,8 @@ def command(
 
     from hermes.cli.gateway_client import GatewayConnection, connected
 
+    if node == "":
+        raise click.UsageError("--cancel names no node")
     if (reason or yes) and not node:
         raise click.UsageError("--reason and --yes go with --cancel")
     if node and (watch or as_json):

@@ -51,6 +51,10 @@ WRONG = [
     ("sessions delete", 2, "ID"),
     ("chat --deadline 3", 2, "go with -p"),
     ("chat -p hi --deadline 0", 2, "--deadline"),
+    ("chat -p hi --deadline nan", 2, "--deadline"),
+    ("chat -p hi --deadline inf", 2, "--deadline"),
+    ("chat -p hi --deadline 1e999", 2, "--deadline"),
+    ("tree --cancel=", 2, "names no node"),
     ("chat -p hi --url nonsense", 1, "no address of a gateway"),
     ("chat -p hi --url ws://127.0.0.1:1/x", 1, "cannot connect"),
     ("chat -p hi --url ws://127.0.0.1:1/x --serve", 2, "two gateways"),
@@ -70,6 +74,17 @@ def test_it_is_told_in_words(run: Run, words: str, code: int, told: str) -> None
     said = out + err
     assert (ended, told in said) == (code, True), said
     assert "Traceback" not in said
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder that says it can be written and cannot")
+@pytest.mark.parametrize(
+    "words", ["chat -p hi", "serve --log-to file", "tree", "config set limits.kill_grace 1", "doctor"]
+)
+def test_a_home_that_cannot_be_written_is_told_in_words(run: Run, words: str) -> None:
+    code, out, err = run(*words.split(), "--home", "/proc")
+    assert code != 0
+    assert "/proc" in out + err
+    assert "Traceback" not in out + err
 
 
 @pytest.mark.parametrize("words", ["config --home {0} get model", "config get model --home {0}"])

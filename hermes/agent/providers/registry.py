@@ -353,7 +353,7 @@ class Models:
         settings = self._settings
         if not settings.base_url:
             raise ProviderNotConfigured("a custom provider needs model.base_url")
-        host = urlsplit(settings.base_url).hostname or ""
+        host = _host_of(settings.base_url, "model.base_url")
         row = row_for_host(host)
         key = settings.api_key or (self._first_key(row) if row is not None else None)
         if not key and not is_local_url(settings.base_url):
@@ -371,7 +371,7 @@ class Models:
         )
 
     def _named_endpoint(self, custom: CustomProvider) -> Endpoint:
-        host = urlsplit(custom.base_url).hostname or ""
+        host = _host_of(custom.base_url, f"the base_url of {custom.name}")
         row = row_for_host(host)
         key = custom.api_key or self._credentials.get(custom.key_env or "")
         command = () if key else custom.key_cmd
@@ -452,6 +452,18 @@ def _is_fallback(spec: FallbackSpec, resolved: ResolvedModel) -> bool:
     if resolved.route_source != "fallback" or spec.model != resolved.model:
         return False
     return spec.base_url in (None, resolved.base_url)
+
+
+def _host_of(base_url: str, setting: str) -> str:
+    """Raises ``ProviderNotConfigured``, which names the setting, for what is no address of an endpoint."""
+    try:
+        parts = urlsplit(base_url)
+        host = parts.hostname if parts.scheme in ("http", "https") else None
+    except ValueError:
+        host = None
+    if not host:
+        raise ProviderNotConfigured(f"{setting} is no address: {base_url}; one begins with https:// or http://")
+    return host
 
 
 def _mode(explicit: str | None, base_url: str, usual: str) -> str:

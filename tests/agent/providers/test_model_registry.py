@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -396,3 +397,13 @@ async def test_a_fallback_with_a_key_of_its_own_asks_no_command(client: HttpClie
     registry = models(client, custom=(office,), fallbacks=(spare,), provider="office")
     endpoint = endpoint_of(registry, registry.fallbacks()[0])
     assert (endpoint.api_key, endpoint.key_cmd) == ("spare-key", ())
+
+
+@pytest.mark.parametrize("address", ["notaurl", "ftp://lab.example/v1", "http://[", "https://"])
+async def test_an_address_that_is_none_is_named_with_its_setting(client: HttpClient, address: str) -> None:
+    plain = models(client, base_url=address, default="m")
+    with pytest.raises(ProviderNotConfigured, match=r"model\.base_url is no address"):
+        plain.provider_for(await plain.resolve("m", "custom"))
+    named = models(client, custom=(replace(LAB, base_url=address),))
+    with pytest.raises(ProviderNotConfigured, match="base_url of My Lab is no address"):
+        named.provider_for(await named.resolve("m1", "custom:my-lab"))
