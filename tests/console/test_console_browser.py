@@ -485,6 +485,8 @@ async def test_it_is_accessible_in_light_and_dark_and_on_a_phone(tmp_path: Path)
         page.click(".node[data-kind=tool_call] .stop-one")
         page.find(".answer", "The build is done")
         page.idle()
+        # The list of sessions follows the conversation; a picture of both must not contradict itself.
+        page.gone(".session", "working")
         page.click(".side button", "Timeline")
         page.screen(1280, 800, "dark")
         assert page.axe(axe) == []
