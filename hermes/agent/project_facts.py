@@ -1,8 +1,12 @@
-"""What kind of project a directory is, by its files: for hosts that offer to run its checks. Reads names only."""
+"""What kind of project a directory is, by its files: for hosts that offer to run its checks. Reads names only.
+
+``os.path`` and not ``Path`` looks whether they are there: what cannot be looked at, or no system can have, is not.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -36,21 +40,21 @@ SCRIPTS: Final = ("test", "lint", "typecheck", "check", "build")
 def project_root(cwd: str) -> Path:
     """The nearest directory with a repository, else the directory itself."""
     start = Path(cwd)
-    return next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), start)
+    return next((folder for folder in (start, *start.parents) if os.path.exists(folder / ".git")), start)
 
 
 def project_facts(cwd: str) -> dict[str, Any] | None:
     """``ProjectFacts`` of gateway §10.5; None where there is no such directory. Blocking."""
     root = project_root(cwd)
-    if not root.is_dir():
+    if not os.path.isdir(root):
         return None
-    manifests = [name for name in MANIFESTS if (root / name).is_file()]
-    managers = dict.fromkeys([LOCKS[name] for name in LOCKS if (root / name).is_file()])
+    manifests = [name for name in MANIFESTS if os.path.isfile(root / name)]
+    managers = dict.fromkeys([LOCKS[name] for name in LOCKS if os.path.isfile(root / name)])
     if not managers:
         managers = dict.fromkeys(MANIFESTS[name] for name in manifests if name != "Makefile")
     commands = [VERIFY[name] for name in manifests if name in VERIFY]
     commands += [f"npm run {name}" for name in SCRIPTS if name in _scripts(root / "package.json")]
-    if "pyproject.toml" in manifests and (root / "tests").is_dir():
+    if "pyproject.toml" in manifests and os.path.isdir(root / "tests"):
         commands.append("pytest")
     if "Makefile" in manifests:
         commands.append("make")
@@ -59,7 +63,7 @@ def project_facts(cwd: str) -> dict[str, Any] | None:
         "manifests": manifests,
         "packageManagers": list(managers),
         "verifyCommands": commands,
-        "contextFiles": [name for name in CONTEXT_FILES if (root / name).is_file()],
+        "contextFiles": [name for name in CONTEXT_FILES if os.path.isfile(root / name)],
     }
 
 

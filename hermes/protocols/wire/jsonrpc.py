@@ -20,6 +20,9 @@ INTERNAL_ERROR: Final = -32603
 SERVER_ERROR: Final = -32000
 REQUEST_CANCELLED: Final = -32800
 
+MAX_MESSAGE: Final = 4000
+"""Characters of an error message that are sent."""
+
 JsonId = Any
 """Any JSON value: a string or a number in practice, echoed as it came."""
 
@@ -137,7 +140,11 @@ def build_result(id: JsonId, result: Any) -> bytes:
 
 def build_error(id: JsonId, error: ErrorObject) -> bytes:
     """An error frame. ``data`` that has no JSON form is left out: an error must always get through."""
-    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    message = error.message
+    if len(message) > MAX_MESSAGE:
+        # It quotes what was sent, which may be megabytes.
+        message = f"{message[:MAX_MESSAGE]}…"
+    body: dict[str, Any] = {"code": error.code, "message": message}
     frame = {"jsonrpc": "2.0", "id": id, "error": body}
     if error.data is None:
         return encode(frame)

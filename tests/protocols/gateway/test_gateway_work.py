@@ -319,6 +319,8 @@ async def test_files_are_named_by_reference(tmp_path: Path) -> None:
         assert paste["lines"] == 3 and paste["placeholder"].startswith("[Pasted text #1: 3 lines → ")
         facts = await host.call("project.facts", cwd=str(work))
         assert facts["facts"]["root"] == str(work)
+        for nowhere in ("/" + "x" * 70_000, "/a\0b", str(work / "a.txt" / "below")):
+            assert await host.call("project.facts", cwd=nowhere) == {"facts": None}
 
 
 async def test_tools_can_be_listed_and_switched_off(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hermes.protocols.wire.json_codec import Unencodable, encode
 from hermes.protocols.wire.jsonrpc import (
+    MAX_MESSAGE,
     ErrorObject,
     ErrorResponse,
     Notification,
@@ -113,3 +114,8 @@ def test_an_error_gets_through_even_if_its_data_cannot() -> None:
         "id": 1,
         "error": {"code": -32000, "message": "m"},
     }
+
+
+def test_an_error_does_not_send_back_all_that_it_quotes() -> None:
+    frame = json.loads(build_error(1, ErrorObject(4002, "unknown key: " + "é" * 1_000_000)))
+    assert len(frame["error"]["message"]) == MAX_MESSAGE + 1 and frame["error"]["message"].endswith("é…")
