@@ -306,12 +306,10 @@ class _Lookup:
         """Provider, model, warning."""
         if command.provider is not None:
             return self._with_provider(command.provider, command.target)
-        if not command.target:
-            if command.reasoning is not None and self._world.current_model:
+        if not any(map(str.isalnum, command.target)):
+            if command.reasoning is not None and self._world.current_model and not command.target:
                 return self.current, self._world.current_model, None
             raise _Refused("which model? /model <name>")
-        if not any(character.isalnum() for character in command.target):
-            raise _Refused(f"{command.target!r} is no name of a model")
         steps: tuple[Callable[[str], tuple[str, str, str | None] | None], ...] = (
             self._by_alias,
             self._by_provider_prefix,

@@ -157,8 +157,8 @@ ROWS: list[tuple[ModelWorld, str, Expected]] = [
     (OPENAI, "text-embedding-3-small", (FAILS, "does not chat")),
     (OPENAI, "dall-e-3", (FAILS, "does not chat")),
     (CLAUDE, "", (FAILS, "which model")),
-    (CLAUDE, ":", (FAILS, "is no name of a model")),
-    (CLAUDE, "\0", (FAILS, "is no name of a model")),
+    (CLAUDE, ":", (FAILS, "which model")),
+    (CLAUDE, "\0", (FAILS, "which model")),
     (CLAUDE, "--reasoning high", ("anthropic", "claude-sonnet-4-6")),
 ]  # fmt: skip
 
