@@ -170,6 +170,10 @@ class WorkStopped(Conflict):
     default_message = "stopped before it was done"
 
 
+class SessionExists(Conflict):
+    default_message = "a session of this id exists already"
+
+
 class NothingToBranch(Conflict):
     default_message = "the session has no history yet"
 

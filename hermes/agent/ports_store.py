@@ -37,6 +37,8 @@ class StoredSession:
     hidden: bool = False
     archived: bool = False
     pinned: bool = False
+    unread: bool = False
+    """A mark that people set and take away; nothing here does."""
     system_prompt: str | None = None
     tool_names: tuple[str, ...] | None = None
     user_id: str | None = None
@@ -92,8 +94,8 @@ class TranscriptStore(Protocol):
     (cause full, locked, read_only, corrupt, io), ``StoredSessionNotFound`` and the rewind conflicts; nothing else.
     """
 
-    async def create_session(self, session: StoredSession) -> None:
-        """Insert if absent; an existing key is left alone."""
+    async def create_session(self, session: StoredSession) -> bool:
+        """Insert if absent; an existing key is left alone. False: the key was there."""
         ...
 
     async def get_session(self, key: str) -> StoredSession | None: ...

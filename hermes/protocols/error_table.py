@@ -88,6 +88,7 @@ TABLE: Final[Mapping[type[e.HermesError], Row]] = {
     e.SessionBusy: Row(4009, ACP_INVALID_REQUEST, 409, "session_active_turn"),
     e.SessionOwnedElsewhere: Row(4090, ACP_INVALID_REQUEST, 409, "session_active_turn"),
     e.SessionClosing: Row(4007, ACP_NOT_FOUND, 409, "session_closing"),
+    e.SessionExists: Row(4009, ACP_INVALID_REQUEST, 409, "session_exists"),
     e.NothingToBranch: Row(4008, ACP_INVALID_REQUEST, 409, "nothing_to_branch"),
     e.StaleRewindTarget: Row(4018, ACP_INVALID_REQUEST, 409, "stale_rewind_target"),
     e.RewindTargetMismatch: Row(4030, ACP_INVALID_REQUEST, 409, "rewind_target_mismatch"),

@@ -22,7 +22,7 @@ from hermes.agent.ports import RewindResult, StoredSession
 from hermes.agent.rewind_target import OutlineRow, resolve_cut, survivor_ids
 from hermes.agent.store.rows import INSERT_ROW, READ_COLUMNS, ROW_COLUMNS, Record, decode_rows, preview_of
 from hermes.agent.store.sessions import BRANCH_MARK, create_session, next_title, require_session
-from hermes.errors import Conflict, NothingToBranch, NothingToUndo, StaleRewindTarget
+from hermes.errors import Conflict, NothingToBranch, NothingToUndo, SessionExists, StaleRewindTarget
 from hermes.messages import RewindIntent, Row
 from hermes.outcomes import Usage
 
@@ -327,7 +327,7 @@ def branch(
     if chosen is not None and len(copied) != len(chosen):
         raise Conflict("rows to be copied are not part of the history any more")
     if not create_session(connection, branch_session(connection, parent, new)):
-        raise Conflict("a session with the new id exists already")
+        raise SessionExists
     first = next_row_id(connection)
     summarized = any(row.summary for row in copied)
     connection.executemany(

@@ -172,7 +172,9 @@ VERSION_2: tuple[str, ...] = (
     "DROP INDEX messages_session",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (VERSION_1, VERSION_2)
+VERSION_3: tuple[str, ...] = ("ALTER TABLE sessions ADD COLUMN unread INTEGER NOT NULL DEFAULT 0",)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (VERSION_1, VERSION_2, VERSION_3)
 """Entry n brings version n to version n + 1. An entry that has been released is never edited."""
 
 

@@ -38,7 +38,7 @@ SELECT_LISTED = f"SELECT {COLUMNS}, NULL FROM sessions AS s"
 
 FIELDS = frozenset(field.name for field in fields(StoredSession))
 JSON_FIELDS = frozenset({"model_config", "tool_names", "interrupted_turn"})
-FLAG_FIELDS = frozenset({"hidden", "archived", "pinned"})
+FLAG_FIELDS = frozenset({"hidden", "archived", "pinned", "unread"})
 
 
 def decode_session(record: tuple[Any, ...]) -> StoredSession:

@@ -62,8 +62,8 @@ class SqlTranscriptStore:
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    async def create_session(self, session: StoredSession) -> None:
-        await self._database.write(lambda db: sessions.create_session(db, session))
+    async def create_session(self, session: StoredSession) -> bool:
+        return await self._database.write(lambda db: sessions.create_session(db, session))
 
     async def get_session(self, key: str) -> StoredSession | None:
         return await self._database.peek(lambda db: sessions.get_session(db, key))

@@ -7,7 +7,13 @@ from typing import Any, Final
 
 from hermes.agent.model_catalog import check_served
 from hermes.agent.ports import StoredSession
-from hermes.errors import InvalidValue, ModelNotServed, ProviderNotConfigured, StoredSessionNotFound
+from hermes.errors import (
+    InvalidValue,
+    ModelNotServed,
+    ProviderNotConfigured,
+    SessionExists,
+    StoredSessionNotFound,
+)
 from hermes.messages import ImagePart, Row, TextPart
 from hermes.nurseries.model_names import resolve_named
 from hermes.nurseries.session_delete import delete_stored
@@ -31,8 +37,8 @@ MAX_LIMIT: Final = 200
 MAX_MESSAGES: Final = 5 * 100
 MAX_PROMPT: Final = 200_000
 SOURCES: Final = frozenset({"api_server", "hermes_browser", "openwebui", "web", "mobile", "desktop"})
-FLAGS: Final = ("pinned", "archived", "hidden")
-PATCHABLE: Final = frozenset({"title", "end_reason", "pinned", "archived", "hidden", "unread"})
+FLAGS: Final = ("pinned", "archived", "hidden", "unread")
+PATCHABLE: Final = frozenset({"title", "end_reason", *FLAGS})
 BRANCH_MARK: Final = "_branched_from"
 
 
@@ -62,6 +68,7 @@ def session_object(session: StoredSession, *, listed: bool = False) -> dict[str,
         "pinned": session.pinned,
         "archived": session.archived,
         "hidden": session.hidden,
+        "unread": session.unread,
         "has_system_prompt": bool(session.system_prompt or session.model_config.get(SYSTEM_MESSAGE)),
         "has_model_config": bool(session.model_config),
         "is_internal_child": session.parent_key is not None and BRANCH_MARK not in session.model_config,
@@ -157,10 +164,13 @@ async def create_session(call: Call) -> Reply:
         last_activity_at=now,
         principal=call.principal,
     )
-    if await api.services.store.get_session(key) is not None:
-        raise HttpRefusal("session_exists", f"a session {key} exists already", param="id")
-    await api.services.store.create_session(stored)
+    if not await api.services.store.create_session(stored):
+        raise _session_exists(key)
     return _reply(await require_session(api, key, call.principal), 201)
+
+
+def _session_exists(key: str) -> HttpRefusal:
+    return HttpRefusal("session_exists", f"a session {key} exists already", param="id")
 
 
 def _source(value: Any) -> str:
@@ -188,7 +198,7 @@ async def patch_session(call: Call) -> Reply:
     for name, value in body.items():
         if name not in PATCHABLE:
             raise HttpRefusal("unsupported_session_field", f"{name} cannot be changed", param=name)
-        if name in (*FLAGS, "unread") and not isinstance(value, bool):
+        if name in FLAGS and not isinstance(value, bool):
             raise HttpRefusal("invalid_session_field", f"{name} must be true or false", param=name)
     changes: dict[str, Any] = {name: body[name] for name in FLAGS if name in body}
     if changes.get("pinned"):
@@ -306,7 +316,7 @@ async def fork_session(call: Call) -> Reply:
     given = body.get("id")
     new_key = check_session_id(given) if given is not None else api.services.ids("api_session")
     if await api.services.store.get_session(new_key) is not None:
-        raise HttpRefusal("session_exists", f"a session {new_key} exists already", param="id")
+        raise _session_exists(new_key)
     title = _title(body.get("title"))
     now = api.services.clock()
     child = replace(
@@ -322,8 +332,13 @@ async def fork_session(call: Call) -> Reply:
         end_reason=None,
         principal=call.principal,
         interrupted_turn=None,
+        unread=False,
     )
-    stored, _ = await api.services.store.branch(key, child)
+    try:
+        stored, _ = await api.services.store.branch(key, child)
+    except SessionExists:
+        # Another fork under the same id was faster.
+        raise _session_exists(new_key) from None
     await api.services.store.update_session(key, ended_at=now, end_reason="branched")
     return _reply(await require_session(api, stored.key, call.principal), 201)
 

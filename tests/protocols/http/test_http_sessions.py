@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from hermes.protocols.http import openapi
 from hermes.protocols.http.routes import ROUTES
@@ -39,6 +40,40 @@ async def test_a_session_is_made_read_changed_and_deleted() -> None:
         assert (patched.json()["session"]["title"], patched.json()["session"]["pinned"]) == (None, True)
         assert (await surface.client.delete(path)).json()["deleted"] is True
         assert (await surface.get(path)).json()["error"]["code"] == "session_not_found"
+
+
+async def test_of_requests_for_one_id_at_the_same_moment_one_makes_the_session() -> None:
+    async with http_surface(say("hello")) as surface:
+        codes: list[tuple[int, str | None]] = []
+
+        async def ask(path: str, body: Any) -> None:
+            answer = await surface.post(path, body)
+            codes.append((answer.status_code, answer.json().get("error", {}).get("code")))
+
+        async def all_at_once(path: str, body: Any) -> list[tuple[int, str | None]]:
+            codes.clear()
+            async with trio.open_nursery() as nursery:
+                for _ in range(8):
+                    nursery.start_soon(ask, path, body)
+            return sorted(codes)
+
+        one = [(201, None), *[(409, "session_exists")] * 7]
+        assert await all_at_once("/api/sessions", {"id": "s"}) == one
+        await chat(surface, "s")
+        assert await all_at_once("/api/sessions/s/fork", {"id": "f"}) == one
+
+
+async def test_the_unread_mark_is_kept_listed_and_not_inherited() -> None:
+    async with http_surface(say("hello")) as surface:
+        assert (await made(surface, id="s"))["unread"] is False
+        await chat(surface, "s")
+        marked = await surface.client.patch("/api/sessions/s", json={"unread": True})
+        assert marked.json()["session"]["unread"] is True
+        assert (await surface.get("/api/sessions/s")).json()["session"]["unread"] is True
+        assert [entry["unread"] for entry in (await surface.get("/api/sessions")).json()["data"]] == [True]
+        assert (await surface.post("/api/sessions/s/fork", {})).json()["session"]["unread"] is False
+        cleared = await surface.client.patch("/api/sessions/s", json={"unread": False})
+        assert cleared.json()["session"]["unread"] is False
 
 
 async def test_a_session_without_messages_is_in_the_list_and_found_by_its_title() -> None:
