@@ -17,7 +17,7 @@ from hermes.nurseries.run import Run, RunFrame, RunRequest
 from hermes.nurseries.runs import RunEvents
 from hermes.outcomes import CancelReason, Cause, RunStatus
 from hermes.protocols.error_table import HttpRefusal
-from hermes.protocols.http.call import LARGEST, Api, Call, Reply, boolish, json_reply
+from hermes.protocols.http.call import Api, Call, Reply, boolish, json_reply, whole_number
 from hermes.protocols.http.content import Conversation, explicit_history, input_conversation
 from hermes.protocols.http.response_records import load_response
 from hermes.protocols.http.run_wire import CHOICE_WORDS
@@ -51,6 +51,8 @@ class RunBody:
     session_id: str | None
     session_key: str | None
     instructions: str | None
+    named_session: str | None
+    """The session that the request itself names."""
 
 
 async def create_run(call: Call) -> Reply:
@@ -68,7 +70,9 @@ async def create_run(call: Call) -> Reply:
         run = await _start(call, checked, run_id, keyed=False, cancel_on_leave=cancel_on_leave)
     else:
         slot = f"runs:{key}"
-        there = await call.api.runs.claim(call.principal, slot, _fingerprint(body, session_key), run_id)
+        there = await call.api.runs.claim(
+            call.principal, slot, _fingerprint(body, checked.named_session, session_key), run_id
+        )
         if there is not None:
             return await _replayed(call, there)
         async with call.api.runs.starting(call.principal, slot, run_id):
@@ -122,8 +126,10 @@ def _idempotency_key(call: Call) -> str | None:
     return key
 
 
-def _fingerprint(body: Mapping[str, Any], session_key: str | None) -> str:
-    canonical = encode(_sorted({"body": body, "session_key": session_key}))
+def _fingerprint(body: Mapping[str, Any], session_id: str | None, session_key: str | None) -> str:
+    """``session_id`` is the one that the request names, in its body or in the header: either says the same."""
+    named = body if session_id is None else {**body, "session_id": session_id}
+    canonical = encode(_sorted({"body": named, "session_key": session_key}))
     return hashlib.sha256(canonical).hexdigest()
 
 
@@ -143,7 +149,7 @@ async def _checked(call: Call, body: dict[str, Any], session_key: str | None) ->
     instructions = body.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
         raise HttpRefusal("invalid_system_message", "instructions must be a string", param="instructions")
-    session_id = _session_id(call, body)
+    session_id = named_session = _session_id(call, body)
     previous = body.get("previous_response_id")
     if previous is not None:
         chained = await load_response(api, call.principal, str(previous))
@@ -156,7 +162,7 @@ async def _checked(call: Call, body: dict[str, Any], session_key: str | None) ->
     if session_id is None:
         session_id = await session_of_key(api, call.principal, session_key)
     extra = "\n".join(text for text in (instructions, said.system) if text) or None
-    return RunBody(body, said, history, session_id, session_key, extra)
+    return RunBody(body, said, history, session_id, session_key, extra, named_session)
 
 
 def _session_id(call: Call, body: Mapping[str, Any]) -> str | None:
@@ -199,11 +205,9 @@ def _cursor(call: Call) -> int | None:
     """The last number the reader has; garbage counts as "from the start"."""
     for text in (call.headers.get("last-event-id"), call.query.get("after"), call.query.get("last_seq")):
         if text is not None:
-            try:
-                number = int(text.strip())
-                return min(LARGEST, max(-1, number))
-            except ValueError:
-                return None
+            digits = text.strip()
+            number = whole_number(digits.removeprefix("-"))
+            return -1 if number is not None and digits.startswith("-") else number
     return None
 
 

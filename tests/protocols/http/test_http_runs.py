@@ -90,7 +90,8 @@ async def test_a_cursor_beyond_the_end_reads_nothing_and_garbage_reads_all() -> 
         run_id = await start(surface)
         whole = await events(surface, run_id)
         assert await events(surface, run_id, "?after=99") == []
-        assert await events(surface, run_id, "?after=garbage") == whole
+        for garbage in ("garbage", "1_0", "%2B1", "%D9%A3", "1e3", "", "--1", "-"):
+            assert await events(surface, run_id, f"?after={garbage}") == whole, garbage
         assert await events(surface, run_id, "?after=-7") == whole
 
 
@@ -311,6 +312,15 @@ async def test_the_same_key_with_another_body_or_session_key_conflicts() -> None
         for body, extra in [({"input": "y"}, {}), ({"input": "x"}, {"X_Hermes_Session_Key": "other"})]:
             answer = await surface.post("/v1/runs", body, Idempotency_Key="k", **extra)
             assert (answer.status_code, answer.json()["error"]["code"]) == (409, "idempotency_key_conflict")
+
+
+async def test_a_key_belongs_to_the_session_that_the_request_names_in_either_way() -> None:
+    async with http_surface(say("x")) as surface:
+        first = await surface.post("/v1/runs", {"input": "x", "session_id": "a"}, Idempotency_Key="k")
+        same = await surface.post("/v1/runs", {"input": "x"}, Idempotency_Key="k", X_Hermes_Session_Id="a")
+        assert (same.status_code, same.json()["run_id"]) == (202, first.json()["run_id"])
+        other = await surface.post("/v1/runs", {"input": "x"}, Idempotency_Key="k", X_Hermes_Session_Id="b")
+        assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_conflict")
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "with space"])
