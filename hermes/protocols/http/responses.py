@@ -431,15 +431,20 @@ async def cancel_response(call: Call) -> Reply:
 
 
 def input_items(request: ResponseRequest) -> list[dict[str, Any]]:
-    """What was asked, as items with ids."""
+    """What was asked, as items with ids: the client's own where they tell the items apart, as pages need them."""
     value = request.body.get("input")
     items = value if isinstance(value, list) else [value]
     mark = request.response_id.partition("_")[2]
     listed: list[dict[str, Any]] = []
+    seen: set[str] = set()
     for index, item in enumerate(items):
         entry: dict[str, Any] = {"role": "user", "content": item} if isinstance(item, str) else dict(item)
-        entry.setdefault("type", "message")
-        entry.setdefault("id", f"in_{mark}{index:04x}")
+        if not isinstance(entry.get("type"), str):
+            entry["type"] = "message"
+        named = entry.get("id")
+        if not isinstance(named, str) or not named or named in seen:
+            entry["id"] = f"in_{mark}{index:04x}"
+        seen.add(entry["id"])
         if entry["type"] == "message":
             entry.setdefault("status", "completed")
             if isinstance(entry.get("content"), str):

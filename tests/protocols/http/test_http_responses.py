@@ -167,6 +167,21 @@ async def test_input_items_rebuild_calls_with_their_results() -> None:
         assert [c.id for c in rows[1].tool_calls] == ["c9"]
 
 
+async def test_input_items_can_be_paged_whatever_ids_the_client_gave_them() -> None:
+    ids: list[Any] = [5, "same", "same", None, "", "own"]
+    items = [{"role": "user", "content": f"{place}", "id": one} for place, one in enumerate(ids)]
+    async with http_surface(say("x")) as surface:
+        path = f"/v1/responses/{(await create(surface, items))['id']}/input_items?order=asc&limit=1"
+        seen: list[dict[str, Any]] = []
+        more, after = True, ""
+        while more and len(seen) <= len(items):
+            page = (await surface.get(path + after)).json()
+            seen += page["data"]
+            more, after = page["has_more"], f"&after={page['last_id']}"
+        assert [item["content"][0]["text"] for item in seen] == [item["content"] for item in items]
+        assert (seen[1]["id"], seen[5]["id"]) == ("same", "own")
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
