@@ -104,8 +104,12 @@ class Controller:
             self._deferred.append(params)
 
     def fail_pending(self, why: str) -> None:
+        """Nobody waits for its answers any more. A browser that is still connected is told: it must not go on acting
+        for an action that has been reported as cancelled."""
         for command in list(self.pending.values()):
             command.answer.settle(BrowserFailure("cancelled", why))
+            if self.send is not None:
+                self.tell_cancel(command)
         self.pending.clear()
 
 

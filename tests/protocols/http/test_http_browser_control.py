@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from trio_websocket import WebSocketConnection, open_websocket
 
 from hermes.messages import Prompt
@@ -365,3 +366,26 @@ async def test_an_artifact_that_is_refused(content_type: str, name: str, status:
         answer = await surface.post("/v1/artifacts/upload", b"x", Content_Type=content_type, X_Artifact_Filename=name)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
         assert (await surface.get("/v1/artifacts/download/nope")).status_code == 400
+
+
+async def test_a_browser_that_is_replaced_in_mid_action_is_told_to_stop_it() -> None:
+    told: list[tuple[str, str]] = []
+    lane = Lane("p", "default", "s", "local-api")
+    broker = BrowserBroker()
+
+    def to(name: str) -> Any:
+        return lambda method, params: told.append((name, f"{method.rpartition('.')[2]} {params['tool_call_id']}"))
+
+    broker.attach(ControllerIdentity(lane, "old", "work"), frozenset({"browser_back"}), to("old"))
+
+    async def ask() -> None:
+        with pytest.raises(BrowserFailure) as failed:
+            await broker.dispatch(lane, "browser_back", {}, "call_1")
+        assert failed.value.kind == "cancelled"
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            broker.attach(ControllerIdentity(lane, "new", "work"), frozenset({"browser_back"}), to("new"))
+    assert told == [("old", "command call_1"), ("old", "cancel call_1")]
