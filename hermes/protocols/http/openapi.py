@@ -41,6 +41,9 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
     "502": ("Failed", "The turn failed and said nothing."),
     "503": ("NotNow", "The server is ending, or its database is not usable."),
 }
+EVENT_STREAM: Final[Mapping[str, str]] = {"description": "Server-sent events: the whole stream, or one event of it."}
+"""Of no type: before OpenAPI 3.2 some tools hold the text of a stream against its schema, others each event of it."""
+
 TOLD: Final[Mapping[str, str]] = {
     "X-Hermes-Session-Id": "The session of the turn.",
     "X-Hermes-Session-Key": "As it was sent.",
@@ -138,7 +141,7 @@ def _answer(route: Route) -> dict[str, Any]:
     if not route.path.startswith("/docs") and not route.page:
         content["application/json"] = {"schema": _reference(route.answer or AnyObject)}
     if route.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": dict(EVENT_STREAM)}
     if content:
         answer["content"] = content
     if route.name in TURNS:
