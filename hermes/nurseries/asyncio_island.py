@@ -27,6 +27,9 @@ PATIENCE = 0.5
 LEAST = 0.1
 LAST_STEPS = 1.0
 
+LEAVING = (SystemExit, KeyboardInterrupt)
+"""What a task of asyncio passes on to the loop, past everybody who waits for it."""
+
 
 class PluginBroken(Exception):
     """The code of a plugin did something that no result can be made of; the text says what."""
@@ -60,7 +63,7 @@ async def run_asyncio_tool(
             with trio.CancelScope(shield=True, deadline=trio.current_time() + patience + LAST_STEPS):
                 await leashes.end_all(loop, patience)
     # Outside: open_loop() would wrap an error in groups.
-    return _result(task, label)
+    return _result(task)
 
 
 def run_alone(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -74,9 +77,9 @@ async def _awaited(fn: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
     return await fn(*args)
 
 
-def _result(task: asyncio.Task[T], label: str) -> T:
+def _result(task: asyncio.Task[T]) -> T:
     if task.cancelled():
-        raise PluginBroken(f"{label} cancelled itself")
+        raise PluginBroken("cancelled itself")
     return task.result()
 
 
@@ -159,6 +162,10 @@ async def _leashed(coro: Coroutine[Any, Any, Any], is_cut: Callable[[], bool]) -
     return await _Leash(coro, is_cut)
 
 
+def _left(error: BaseException) -> PluginBroken:
+    return PluginBroken(f"wanted to leave the program ({type(error).__name__})")
+
+
 class _Leash(Generator[Any, Any, Any]):
     """Drives a coroutine like ``await`` does. Once it is cut, what is thrown into it ends the task and not the
     coroutine, which is not asked; its end is ``_task_ended``."""
@@ -171,10 +178,16 @@ class _Leash(Generator[Any, Any, Any]):
         return self
 
     def send(self, value: Any, /) -> Any:
-        return self._coro.send(value)
+        try:
+            return self._coro.send(value)
+        except LEAVING as error:
+            raise _left(error) from error
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any:
         error: BaseException = kind if value is None else value
         if self._is_cut():
             raise error
-        return self._coro.throw(error)
+        try:
+            return self._coro.throw(error)
+        except LEAVING as raised:
+            raise _left(raised) from raised

@@ -18,6 +18,7 @@ import trio
 
 from hermes.agent.ports import Tool, ToolContext, ToolFailure, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.tool_display import tool_preview
+from hermes.agent.tools.base import ends_only_the_plugin
 from hermes.nurseries.asyncio_island import PluginBroken, run_asyncio_tool
 from hermes.nurseries.plugin_process import PluginHost, ProcessCall, run_in_process
 from hermes.patterns import lazy_pattern
@@ -48,6 +49,12 @@ class PluginTool:
                 return _output(await self._run(ctx, arguments))
         except PluginBroken as broken:
             raise _failure(f"the tool {self.spec.name} {broken}") from broken
+        except BaseException as error:
+            # What foreign code raises to end its own process must not end ours.
+            if isinstance(error, Exception) or not ends_only_the_plugin(error):
+                raise
+            log.warning("the tool %s raised what is no Exception", self.spec.name, exc_info=error)
+            raise _failure(f"the tool {self.spec.name} failed: {type(error).__name__}") from error
         raise _failure(f"the tool {self.spec.name} gave no answer within {self._timeout:g} s")
 
     def preview(self, arguments: Mapping[str, Any]) -> str:

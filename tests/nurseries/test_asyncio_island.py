@@ -86,6 +86,20 @@ async def test_code_that_cancels_itself_is_a_failure_and_no_cancel() -> None:
             await run_asyncio_tool(code)
 
 
+@pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt])
+async def test_code_that_wants_to_leave_the_program_is_a_failure_and_hangs_nobody(leaving: type[BaseException]) -> None:
+    async def leave() -> None:
+        await asyncio.sleep(0)
+        raise leaving
+
+    async def leave_in_a_task() -> None:
+        await asyncio.create_task(leave())
+
+    for code in (leave, leave_in_a_task):
+        with trio.fail_after(20), pytest.raises(PluginBroken, match="leave the program"):
+            await run_asyncio_tool(code)
+
+
 async def test_tasks_left_behind_end_with_the_call(autojump_clock: trio.testing.MockClock) -> None:
     seen: list[str] = []
 

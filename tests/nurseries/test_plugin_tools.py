@@ -264,3 +264,35 @@ async def test_a_stop_reaches_a_plugin_through_the_turn(tmp_path: Path) -> None:
             assert (await interrupt.wait_settled(0.9)).settled
             assert (await turn.wait_ended()).interrupted
     assert seen == ["cancelled"]
+
+
+async def test_what_is_no_exception_ends_only_the_call_of_the_plugin(host: PluginHost, tmp_path: Path) -> None:
+    async def leave(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        await trio.sleep(0)
+        raise SystemExit(3)
+
+    async def leave_in_a_nursery(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave, ctx, arguments)
+        return "never"
+
+    for parts in ({"run": leave}, {"run": leave_in_a_nursery}, {"asyncio_run": leave_asyncio}):
+        with pytest.raises(ToolFailure, match=r"failed|leave the program"):
+            await run(adapt(Plugin(**parts), host), PlainContext(tmp_path))
+
+
+async def leave_asyncio(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+    await asyncio.sleep(0)
+    sys.exit(3)
+
+
+async def test_a_cancel_goes_through_a_plugin_as_a_cancel(host: PluginHost, tmp_path: Path) -> None:
+    async def wait(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(trio.sleep_forever)
+        return "never"
+
+    with trio.move_on_after(0) as scope:
+        await adapt(Plugin(run=wait), host).run(PlainContext(tmp_path), {})  # type: ignore[arg-type]
+    assert scope.cancelled_caught

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from hermes.agent.ports import ToolContext, ToolFailure, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.tool_display import tool_preview
 from hermes.agent.tools.services import ToolServices
@@ -108,3 +110,12 @@ def absolute(ctx: ToolContext, path: str) -> Path:
         with contextlib.suppress(RuntimeError):
             plain = plain.expanduser()
     return plain if plain.is_absolute() else Path(ctx.memory.cwd) / plain
+
+
+def ends_only_the_plugin(error: BaseException) -> bool:
+    """Whether this, raised by foreign code, is that code's own affair: not a cancel, an interrupt from the keyboard or
+    the end of a generator, nor a group that holds one."""
+    ours = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(ours) is None
+    return not isinstance(error, ours)

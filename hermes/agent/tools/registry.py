@@ -7,10 +7,10 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes.agent.ports import Tool, ToolSpec
-from hermes.agent.tools.base import BuiltinTool
+from hermes.agent.tools.base import BuiltinTool, ends_only_the_plugin
 from hermes.agent.tools.clarify import Clarify
 from hermes.agent.tools.client_bridges import BRIDGES, ClientBridge
 from hermes.agent.tools.connections import ManageConnections
@@ -222,18 +222,25 @@ def load_plugins(services: ToolServices, found: Iterable[EntryPoint] | None = No
         found = entry_points(group=ENTRY_POINTS)
     for point in found:
         try:
-            made = point.load()(services)
-        except (
-            ImportError,
-            SyntaxError,
-            RuntimeError,
-            LookupError,
-            AttributeError,
-            TypeError,
-            ValueError,
-            OSError,
-        ) as error:
+            made = _made(point, services)
+        except _NotLoaded as error:
             log.warning("the tools of %s could not be loaded: %s", point.name, error)
             continue
         tools += made if isinstance(made, list | tuple) else [made]
     return tuple(tools)
+
+
+class _NotLoaded(Exception):
+    """Loading it raised something; the text says what."""
+
+
+def _made(point: EntryPoint, services: ToolServices) -> Any:
+    try:
+        return point.load()(services)
+    except BaseException as error:
+        # Code of third parties raises what it likes, at its import too; `sys.exit` is an example.
+        if not ends_only_the_plugin(error):
+            raise
+        raise _NotLoaded(
+            f"{type(error).__name__}: {error}" if not isinstance(error, Exception) else str(error)
+        ) from error

@@ -110,6 +110,7 @@ def test_plugins_are_loaded_and_a_broken_one_is_left_out(services: ToolServices)
     points = [
         EntryPoint("good", "hermes.agent.tools.todo:TodoList", "hermes.tools"),
         EntryPoint("bad", "no_such_module_here:x", "hermes.tools"),
+        EntryPoint("leaves", "sys:exit", "hermes.tools"),
     ]
     assert [tool.spec.name for tool in load_plugins(services, points)] == ["todo_list"]
 
