@@ -21,7 +21,7 @@ from hermes.nurseries.run import Run
 from hermes.nurseries.runs import RunRegistry
 from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.services import Services
-from hermes.outcomes import CancelReason, Cause
+from hermes.outcomes import CancelReason, Cause, TurnRecord
 from hermes.protocols.channels.listener_counts import ListenerCounts
 from hermes.protocols.error_table import HttpError, HttpRefusal
 from hermes.protocols.http.conversations import ConversationOrder
@@ -53,6 +53,16 @@ class HttpOptions:
     profile: str = "default"
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What an answer is made of: kept of a run with a key, so that a retry gets the same truth."""
+
+    run_id: str
+    session_id: str
+    record: TurnRecord
+    reasoning: str
+
+
 @dataclass(slots=True)
 class Api:
     """Everything the handlers share."""
@@ -70,6 +80,8 @@ class Api:
     loop: LoopWatch = field(default_factory=LoopWatch)
     unstored: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
     """Responses that were not to be stored, by id, for the retry of a request with a key: in memory, the newest."""
+    ended: OrderedDict[str, Ended] = field(default_factory=OrderedDict)
+    """Runs with a key that have ended, by id: in memory, the newest."""
     conversations: ConversationOrder = field(default_factory=ConversationOrder)
 
     @property

@@ -25,7 +25,7 @@ from hermes.nurseries.runs import Admission
 from hermes.nurseries.turn_feed import TurnFeed
 from hermes.outcomes import Cancelled, Cause, Completed, Failed, TurnRecord, Usage
 from hermes.protocols.error_table import HttpRefusal
-from hermes.protocols.http.call import Api, Call, Reply, boolish, header_text, json_reply
+from hermes.protocols.http.call import Api, Call, Ended, Reply, boolish, header_text, json_reply
 from hermes.protocols.http.content import Conversation, chat_conversation
 from hermes.protocols.http.run_wire import approval_request, flags, is_hidden_tool
 from hermes.protocols.http.streaming import TurnStream, frame, sse_reply
@@ -51,6 +51,8 @@ RATE_CLASSES = frozenset({"rate_limit", "upstream_rate_limit", "billing"})
 AUTH_CLASSES = frozenset({"auth", "auth_permanent"})
 IDEMPOTENT_SECONDS = 300.0
 CLAIMS = 5
+MAX_ENDED = 1000
+TOLD_OF_END = ("completed", "partial", "interrupted", "failed", "turn_exit_reason", "cause", "reason", "error")
 FINGERPRINTED = (
     *("model", "provider", "model_options", "messages", "tools", "tool_choice", "stream", "input", "instructions"),
     *("previous_response_id", "conversation", "conversation_history", "store"),
@@ -95,7 +97,9 @@ async def create_chat_completion(call: Call) -> Reply:
             owned = cancels_on_disconnect(call, default=True)
             run = await _started(call, admission, request, run_request, owned=owned)
             await remember_session_key(call.api, call.principal, request.session_key, run.session.key)
-            return sse_reply(ChatStream(call.api, request, run, feed), answer_headers(request, run, request.model.runs))
+            return sse_reply(
+                ChatStream(call.api, request, run, feed), answer_headers(request, run.session.key, request.model.runs)
+            )
         owned = cancels_on_disconnect(call, default=not key)
         if key:
             replayed = await claim_or_find(call, "chat", key, request.body, run_request.run_id)
@@ -106,7 +110,7 @@ async def create_chat_completion(call: Call) -> Reply:
             run = await _started(call, admission, request, run_request, owned=owned)
         await remember_session_key(call.api, call.principal, request.session_key, run.session.key)
     record = await run.wait_ended()
-    return completion_reply(call.api, request, run, record)
+    return completion_reply(call.api, request, ended_of(run, record))
 
 
 async def _started(
@@ -254,10 +258,30 @@ def starting(call: Call, route: str, key: str, run_id: str) -> AbstractAsyncCont
     return call.api.runs.starting(call.principal, f"{route}:{key}", run_id) if key else nullcontext()
 
 
-async def _replay(call: Call, request: ChatRequest, run_id: str) -> Reply:
+def ended_of(run: Run, record: TurnRecord) -> Ended:
+    return Ended(run.run_id, run.session.key, record, reasoning_of(run, record))
+
+
+def keep_ended(api: Api, run: Run, record: TurnRecord) -> None:
+    """For the retries of a request that had a key (api-server §2.10: at most so many)."""
+    if run.keyed and run.kind in ("chat", "response"):
+        api.ended[run.run_id] = ended_of(run, record)
+        while len(api.ended) > MAX_ENDED:
+            api.ended.popitem(last=False)
+
+
+async def end_for_retry(call: Call, run_id: str) -> Ended | None:
+    """How the run ended that answers a retry; None if this process has not seen it or not kept it."""
     run = call.api.runs.find(run_id, call.principal)
-    if run is not None:
-        await run.wait_ended()
+    return ended_of(run, await run.wait_ended()) if run is not None else call.api.ended.get(run_id)
+
+
+async def _replay(call: Call, request: ChatRequest, run_id: str) -> Reply:
+    ended = await end_for_retry(call, run_id)
+    if ended is not None:
+        reply = completion_reply(call.api, request, ended)
+        reply.headers["Idempotency-Replayed"] = "true"
+        return reply
     status = await call.api.runs.status(run_id, call.principal)
     if not status.get("completed") and not status.get("output"):
         message = str(status.get("error") or "the turn ended without an answer")
@@ -266,8 +290,8 @@ async def _replay(call: Call, request: ChatRequest, run_id: str) -> Reply:
     body = _completion(call.api, run_id, request.model.shown, str(status.get("output", "")), "", "stop")
     body["usage"] = _usage(usage.get("input_tokens", 0), usage.get("output_tokens", 0))
     if not status.get("completed"):
-        body["choices"][0]["finish_reason"] = "length" if status.get("partial") else "error"
-        body["hermes"] = {name: status.get(name, False) for name in ("completed", "partial", "failed")}
+        body["choices"][0]["finish_reason"] = "error" if status.get("failed") else "length"
+        body["hermes"] = {name: status[name] for name in TOLD_OF_END if name in status}
     return json_reply(body, headers=replay_headers(status, request.session_key))
 
 
@@ -333,8 +357,8 @@ def said_nothing(record: TurnRecord) -> bool:
     return not text or text == (record.error or "").strip()
 
 
-def answer_headers(request: ChatRequest, run: Run, runs: str) -> dict[str, str]:
-    headers = {"X-Hermes-Session-Id": request.session_header or run.session.key}
+def answer_headers(request: ChatRequest, session_id: str, runs: str) -> dict[str, str]:
+    headers = {"X-Hermes-Session-Id": request.session_header or session_id}
     if request.session_key is not None:
         headers["X-Hermes-Session-Key"] = request.session_key
     if runs:
@@ -342,17 +366,17 @@ def answer_headers(request: ChatRequest, run: Run, runs: str) -> dict[str, str]:
     return headers
 
 
-def completion_reply(api: Api, request: ChatRequest, run: Run, record: TurnRecord) -> Reply:
+def completion_reply(api: Api, request: ChatRequest, ended: Ended) -> Reply:
+    record = ended.record
     if said_nothing(record):
         raise failure_without_text(record)
-    reasoning = reasoning_of(run, record)
     text = record.text or ""
-    body = _completion(api, run.run_id, request.model.shown, text, reasoning, finish_reason(record))
+    body = _completion(api, ended.run_id, request.model.shown, text, ended.reasoning, finish_reason(record))
     body["usage"] = _usage(record.usage.prompt_tokens, record.usage.output_tokens)
     if not record.completed:
         body["hermes"] = hermes_object(record)
     runs = record.served_model or request.model.runs
-    return json_reply(body, headers={**answer_headers(request, run, runs), **status_headers(record)})
+    return json_reply(body, headers={**answer_headers(request, ended.session_id, runs), **status_headers(record)})
 
 
 def _completion(api: Api, run_id: str, model: str, text: str, reasoning: str, finish: str) -> dict[str, Any]:

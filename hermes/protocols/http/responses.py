@@ -16,6 +16,7 @@ from hermes.protocols.http.call import Api, Call, Reply, boolish, header_text, j
 from hermes.protocols.http.chat_completions import (
     RATE_CLASSES,
     claim_or_find,
+    end_for_retry,
     failure_without_text,
     finish_reason,
     hermes_object,
@@ -212,7 +213,7 @@ async def _create_response(call: Call, place: ConversationTurn, response_id: str
         if key:
             there = await claim_or_find(call, "responses", key, request.body, request.response_id)
             if there is not None:
-                return await _replay(call, there, request.session_key)
+                return await _replay(call, there, request)
             run_request = replace(run_request, keyed=True)
         owned = cancels_on_disconnect(call, default=not key)
         async with starting(call, "responses", key, run_request.run_id):
@@ -225,11 +226,15 @@ async def _create_response(call: Call, place: ConversationTurn, response_id: str
             return sse_reply(ResponseStream(job, run), _headers(request, request.model.runs))
     record = await run.wait_ended()
     await run.stored.wait()
+    assert job.final is not None
+    return _reply(request, job.final, record)
+
+
+def _reply(request: ResponseRequest, response: dict[str, Any], record: TurnRecord) -> Reply:
     if record.failed and said_nothing(record):
         raise failure_without_text(record)
-    assert job.final is not None
     runs = record.served_model or request.model.runs
-    return json_reply(job.final, headers={**_headers(request, runs), **status_headers(record)})
+    return json_reply(response, headers={**_headers(request, runs), **status_headers(record)})
 
 
 def _prompt(request: ResponseRequest) -> Prompt:
@@ -319,17 +324,23 @@ def _conversation_name(body: Mapping[str, Any]) -> str | None:
     return value.strip()
 
 
-async def _replay(call: Call, response_id: str, session_key: str | None) -> Reply:
+async def _replay(call: Call, response_id: str, request: ResponseRequest) -> Reply:
     run = call.api.runs.find(response_id, call.principal)
     if run is not None:
         await run.stored.wait()
+    ended = await end_for_retry(call, response_id)
     status = await call.api.runs.status(response_id, call.principal)
     response = call.api.unstored.get(response_id)
     if response is None:
         response = (await load_response(call.api, call.principal, response_id)).response
+    headers = replay_headers(status, request.session_key)
+    if ended is not None:
+        reply = _reply(request, response, ended.record)
+        reply.headers |= headers
+        return reply
     if response["status"] == "failed" and not any(item["type"] == "message" for item in response["output"]):
         raise HttpRefusal("agent_incomplete", str(response["error"]["message"]))
-    return json_reply(response, headers=replay_headers(status, session_key))
+    return json_reply(response, headers=headers)
 
 
 # --- what a turn's end is called here (DEV-20) -----------------------------------------------------------------------

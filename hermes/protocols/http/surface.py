@@ -25,7 +25,7 @@ from hermes.nurseries.runs import RunRegistry
 from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.channels.http_listener import HttpListener, ListenerLimits, WebSocketHandler
 from hermes.protocols.error_table import HttpError, HttpRefusal, http_error
-from hermes.protocols.http import browser_control, openapi, response_records
+from hermes.protocols.http import browser_control, chat_completions, openapi, response_records
 from hermes.protocols.http.access import Access
 from hermes.protocols.http.body_guard import SECURITY_HEADERS, BodyGuard, Receive, Refusal, Scope, Send
 from hermes.protocols.http.call import (
@@ -88,6 +88,7 @@ class HttpSurface:
             **(websockets or {}),
             browser_control.WS_PATH: lambda request: browser_control.serve_controller(self.api, request),
         }
+        runs.on_end.append(lambda run, record: chat_completions.keep_ended(self.api, run, record))
         self.websockets = {**sockets, **{f"/p/{options.profile}{path}": one for path, one in sockets.items()}}
         self._public = tuple((route.method, _pattern(route.path)) for route in routes if route.public)
         self._access = Access(
