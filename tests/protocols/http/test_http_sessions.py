@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import trio
 
+from hermes.agent.ports import StoredSession
+from hermes.agent.store.memory import MemoryStore
 from hermes.protocols.http import openapi
 from hermes.protocols.http.routes import ROUTES
 from tests.protocols.http.test_http_chat_completions import fail
-from tests.support.core import call, hang, say
+from tests.support.core import call, clock, hang, say
 from tests.support.http_surface import Surface, frames, http_surface
 
 
@@ -42,25 +44,47 @@ async def test_a_session_is_made_read_changed_and_deleted() -> None:
         assert (await surface.get(path)).json()["error"]["code"] == "session_not_found"
 
 
-async def test_of_requests_for_one_id_at_the_same_moment_one_makes_the_session() -> None:
-    async with http_surface(say("hello")) as surface:
-        codes: list[tuple[int, str | None]] = []
+class Doorway(MemoryStore):
+    """Two who want to make a session are let through together: both have looked before either has made it."""
 
-        async def ask(path: str, body: Any) -> None:
-            answer = await surface.post(path, body)
-            codes.append((answer.status_code, answer.json().get("error", {}).get("code")))
+    def __init__(self) -> None:
+        super().__init__(now=clock)
+        self._came = 0
+        self._both = trio.Event()
 
-        async def all_at_once(path: str, body: Any) -> list[tuple[int, str | None]]:
-            codes.clear()
-            async with trio.open_nursery() as nursery:
-                for _ in range(8):
-                    nursery.start_soon(ask, path, body)
-            return sorted(codes)
+    async def _meet(self) -> None:
+        self._came += 1
+        if self._came == 2:
+            self._both.set()
+        await self._both.wait()
 
-        one = [(201, None), *[(409, "session_exists")] * 7]
-        assert await all_at_once("/api/sessions", {"id": "s"}) == one
+    async def create_session(self, session: StoredSession) -> bool:
+        if session.key == "same":
+            await self._meet()
+        return await super().create_session(session)
+
+    async def branch(self, key: str, new: StoredSession, **options: Any) -> Any:
+        if new.key == "same":
+            await self._meet()
+        return await super().branch(key, new, **options)
+
+
+@pytest.mark.parametrize("path", ["/api/sessions", "/api/sessions/s/fork"])
+async def test_of_two_requests_for_one_id_at_the_same_moment_one_makes_the_session(path: str) -> None:
+    async with http_surface(say("hello"), store=Doorway()) as surface:
+        await made(surface, id="s")
         await chat(surface, "s")
-        assert await all_at_once("/api/sessions/s/fork", {"id": "f"}) == one
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await surface.post(path, {"id": "same"}))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            nursery.start_soon(ask)
+        assert sorted(answer.status_code for answer in answers) == [201, 409]
+        (refused,) = (answer.json()["error"] for answer in answers if answer.status_code == 409)
+        assert (refused["code"], refused["param"]) == ("session_exists", "id")
 
 
 async def test_the_unread_mark_is_kept_listed_and_not_inherited() -> None:
