@@ -27,6 +27,7 @@ from hermes.nurseries.event_log import EventLog
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.replay_memory import ReplayMemory
 from hermes.nurseries.scopes import LiveTree
+from hermes.nurseries.stored_changes import StoredChanges
 from hermes.nurseries.turn_lease import Leases
 from hermes.outcomes import TurnRecord
 from hermes.records import dataclass
@@ -110,6 +111,7 @@ class Services:
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
     replay: ReplayMemory = field(default_factory=ReplayMemory)
     leases: Leases = field(default_factory=Leases)
+    stored_changes: StoredChanges = field(default_factory=StoredChanges)
     delegation: DelegationSwitch = field(default_factory=DelegationSwitch)
     owner_lives: Callable[[LeaseOwner], bool] = field(default=lambda _owner: False)
     """Whether another process that had left a note in the store may still be there."""

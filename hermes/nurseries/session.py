@@ -23,7 +23,6 @@ from hermes.events import (
     SessionEvent,
     SessionInfo,
     SessionInfoChanged,
-    SessionsChanged,
     event_cost,
 )
 from hermes.messages import Prompt, RewindIntent, Row
@@ -473,7 +472,7 @@ class Session:
 
     def stored_changed(self) -> None:
         """The list of stored sessions is different."""
-        self.services.announce.append(SessionsChanged())
+        self.services.stored_changes.note()
 
     def _question_opened_or_closed(self) -> None:
         if self.slot.turn is not None:

@@ -12,7 +12,6 @@ import trio
 
 from hermes.agent.ports import TranscriptStore
 from hermes.agent.spawn_archive import folder_of
-from hermes.events import SessionsChanged
 from hermes.nurseries.attachments import attachments_folder
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ async def delete_stored(services: Services, key: str) -> None:
     errors; then nothing is gone.
     """
     await delete_with_files(services.store, services.home, key)
-    services.announce.append(SessionsChanged())
+    services.stored_changes.note()
 
 
 async def delete_with_files(store: TranscriptStore, home: Path, key: str) -> None:

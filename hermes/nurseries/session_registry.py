@@ -65,6 +65,7 @@ class SessionRegistry:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._reap_idle, name="idle sessions")
+                nursery.start_soon(services.stored_changes.run, services.announce, name="stored changes")
                 nursery.start_soon(services.leases.run, services.store, services.owner, name="turn leases")
                 task_status.started()
                 await trio.sleep_forever()

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import trio
-
-from hermes.events import SessionsChanged
 from hermes.nurseries.event_log import Lagged, LogClosed
 from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.channels.message_channel import MessageChannel
@@ -24,9 +21,6 @@ from hermes.protocols.gateway.server import GatewayServer
 from hermes.protocols.rpc.dispatcher import Dialect, RpcConnection
 from hermes.protocols.rpc.method_table import MethodTable
 from hermes.protocols.wire.jsonrpc import INTERNAL_ERROR, SERVER_ERROR, ErrorObject
-
-SESSIONS_CHANGED_EVERY: Final = 2.0
-"""Seconds between two announcements that the stored sessions changed (gateway §6.6)."""
 
 ANSWERS_WITHIN: Final = 2.0
 """Seconds that open requests get to be answered after the client has ended its input."""
@@ -143,24 +137,14 @@ async def end_with_server(client: GatewayClient) -> None:
 
 
 async def announce(client: GatewayClient) -> None:
-    """Events for everybody. That the stored sessions changed is told at most every two seconds."""
+    """Events for everybody."""
     subscription = client.server.services.announce.subscribe()
-    is_due, due_at = False, trio.current_time()
     try:
         while True:
-            batch = []
-            with trio.move_on_at(due_at if is_due else float("inf")):
-                batch = await subscription.next()
-            for entry in batch:
-                if isinstance(entry.event, SessionsChanged):
-                    is_due = True
-                    continue
+            for entry in await subscription.next():
                 wire = translate_server(entry.event)
                 if wire is not None:
                     client.send_event(event_frame(wire, ""))
-            if is_due and trio.current_time() >= due_at:
-                is_due, due_at = False, trio.current_time() + SESSIONS_CHANGED_EVERY
-                client.send_event(event_frame(WireEvent("sessions.changed", {}), ""))
             if not await client.connection.wait_room():
                 return
     except LogClosed:
