@@ -11,7 +11,7 @@ import trio
 
 from hermes.agent.ports import ParallelClass, ToolContext
 from hermes.events import ClientRequestOpened, SessionEvent, TurnEnded, TurnRefused
-from hermes.messages import Prompt, RewindIntent, Row
+from hermes.messages import Prompt, Question, RewindIntent, Row
 from hermes.nurseries.event_log import LogClosed, LogEntry
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.server_tree import ServerTree
@@ -60,6 +60,12 @@ def two_rounds() -> list[Reply]:
     return [say("a", calls=[call("nap")]), say("b", calls=[call("nap", "c2")]), say("c", "d", pause=SECONDS)]
 
 
+def unanswered_questions() -> list[Reply]:
+    """A password, a secret and a login that nobody gives: the time of each runs out, and the next one is asked."""
+    calls = [call("demand", f"c{number}", kind=kind) for number, kind in enumerate(("sudo", "secret", "vault.code"))]
+    return [say("", calls=calls), say("done")]
+
+
 SCENARIOS: dict[str, Callable[[], list[Reply]]] = {
     "streaming": streaming,
     "before the first byte": lambda: [hang()],
@@ -67,6 +73,7 @@ SCENARIOS: dict[str, Callable[[], list[Reply]]] = {
     "two parallel tools": two_parallel_tools,
     "an open question": open_question,
     "an answered question": answered_question,
+    "questions whose time runs out": unanswered_questions,
     "a tool that cleans up slowly": stubborn_tool,
     "a tool that breaks": failing_tool,
     "two rounds": two_rounds,
@@ -81,6 +88,16 @@ async def _stubborn(ctx: ToolContext, arguments: Any) -> str:
         with trio.CancelScope(shield=True):
             await trio.sleep(0.4)
     return "late"
+
+
+async def _demand(ctx: ToolContext, arguments: Any) -> str:
+    return type(await ctx.ask(Question(arguments["kind"], {}, timeout=3))).__name__
+
+
+TOOLS = (
+    PlainTool("stubborn", _stubborn, ParallelClass.BARRIER),
+    PlainTool("demand", _demand, ParallelClass.BARRIER),
+)
 
 
 @dataclass
@@ -114,7 +131,7 @@ class TurnScenario:
     async def run(self) -> Played:
         played = Played()
         model = ScriptedModel(*self._replies())
-        services, _ = make_services(model=model, tools=[PlainTool("stubborn", _stubborn, ParallelClass.BARRIER)])
+        services, _ = make_services(model=model, tools=TOOLS)
         async with running_tree(services) as tree:
             self.tree = tree
             session = self.session = tree.registry.create(source="test", cwd="/")
@@ -230,6 +247,8 @@ def check(run: SweepRun[TurnScenario, Played]) -> None:
     assert played.nodes == (left or ["server", "sessions", "session"])
     if run.level in ("tool_call", "turn"):
         assert played.second_text == "second"
+    if not run.step and run.scenario._replies is unanswered_questions:
+        assert [row.text for row in played.rows if row.role == "tool"] == ["TimedOut"] * 3
     terminals = [event for event in events if isinstance(event, (TurnEnded, TurnRefused))]
     if run.step and run.level == "turn":
         assert terminals[0 if not run.scenario._rewind else 1].record.interrupted or run.scenario.first_over
