@@ -16,6 +16,7 @@ from hermes.protocols.wire.json_codec import encode
 methods: MethodTable[GatewayClient] = MethodTable()
 
 MAX_ERROR = 512
+MAX_NAME = 256
 
 
 @methods.method("browser.controller.register", b.BrowserRegisterParams, "BrowserRegisterResult")
@@ -31,8 +32,8 @@ def register(client: GatewayClient, params: b.BrowserRegisterParams) -> dict[str
         raise Forbidden("only an authenticated connection may control a browser")
     if not client.watching(session):
         raise Forbidden("this session is not attached to this connection")
-    if not params.controller_id.strip() or not params.browser_profile_id.strip():
-        raise Forbidden("controller_id and browser_profile_id must not be empty")
+    if not all(name.strip() and len(name) <= MAX_NAME for name in (params.controller_id, params.browser_profile_id)):
+        raise Forbidden(f"controller_id and browser_profile_id must be 1 to {MAX_NAME} characters")
     named = [name for name in params.capabilities if isinstance(name, str)]
     # Files go by the HTTP routes, which know another identity than this connection has.
     able = permitted(settings, named) - ARTIFACT_CAPABILITIES

@@ -87,6 +87,8 @@ async def test_a_stop_cancels_the_command_in_the_same_breath() -> None:
         {"capabilities": ["fly"]},
         {"capabilities": ["browser_evaluate"]},
         {"controller_id": " "},
+        {"controller_id": "c" * 257},
+        {"browser_profile_id": "p" * 257},
     ],
 )
 async def test_a_registration_that_is_refused_is_4403(changes: dict[str, Any]) -> None:
