@@ -98,7 +98,8 @@ class ArtifactUpload(ArtifactTool):
     """The model's text becomes an artifact; the browser is told where to fetch it, once."""
 
     async def run(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
-        data = str(arguments["content"]).encode()
+        data = _encoded(arguments, "content")
+        _encoded(arguments, "filename")
         if len(data) > MAX_BYTES:
             raise ToolFailure(f"a file for the browser may have {MAX_BYTES} bytes at most")
         held = self._artifacts.put(self._owner, str(arguments["filename"])[:160], TEXT_TYPES[0], data)
@@ -116,6 +117,13 @@ class ArtifactUpload(ArtifactTool):
         finally:
             # What the browser has not fetched by now, nobody fetches any more.
             self._artifacts.take(held.artifact_id)
+
+
+def _encoded(arguments: Mapping[str, Any], name: str) -> bytes:
+    try:
+        return str(arguments[name]).encode()
+    except UnicodeEncodeError:
+        raise ToolFailure(f"{name} holds half a character (a lone surrogate)") from None
 
 
 class ArtifactDownload(ArtifactTool):
