@@ -48,7 +48,7 @@ _TRY_AGAIN_AFTER: Final = (0.05, 0.1, 0.2, 0.4)
 _TOO_MANY_CONNECTIONS: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n"
 )
-_ANSWERED_BY_HYPERCORN: Final = b"\r\ncontent-length: 0\r\nconnection: close\r\n"
+_ANSWERED_BY_HYPERCORN: Final = (b"\r\ncontent-length: 0\r\n", b"\r\nconnection: close\r\n")
 _BAD_HANDSHAKE: Final = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -305,7 +305,7 @@ class _ConnectionServer(TCPServer):
             return
         if isinstance(event, RawData):
             if not self._head and _has_more_behind_it(event.data):
-                own = _ANSWERED_BY_HYPERCORN in event.data
+                own = self.always not in event.data and _is_answered_by_hypercorn(event.data)
                 self._head = event.data[:-2] + self.always + b"\r\n" if own else event.data
                 return
             event, self._head = RawData(self._head + event.data), b""
@@ -350,6 +350,12 @@ class _ConnectionServer(TCPServer):
     async def _idle_timeout(self) -> None:
         if not self._client_has_gone:
             await super()._idle_timeout()
+
+
+def _is_answered_by_hypercorn(head: bytes) -> bool:
+    """Its refusals have no body and end the connection; of one in the middle of a body, the two lines stand apart."""
+    lower = head.lower()
+    return all(line in lower for line in _ANSWERED_BY_HYPERCORN)
 
 
 def _has_more_behind_it(data: bytes) -> bool:

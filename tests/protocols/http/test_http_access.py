@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from hermes.messages import Prompt
 from hermes.outcomes import CancelReason, Cause
+from hermes.protocols.http.body_guard import SECURITY_HEADERS
 from hermes.protocols.http.metrics import GAUGES
 from hermes.protocols.http.routes import ROUTES
 from hermes.settings import Settings
@@ -343,3 +345,18 @@ async def test_tools_and_skills_are_listed_although_nobody_talks_yet(tmp_path: P
         (letters,) = [one for one in skills["data"] if one["name"] == "letters"]
         assert (letters["description"], letters["category"]) == ("Write letters.", "writing")
         assert skills["object"] == "list" and (await surface.get("/v1/capabilities")).json()["features"]["skills_api"]
+
+
+@pytest.mark.parametrize("chunk", [b"zz\r\n", b"1;" + b"a" * 200_000], ids=["no number", "too long"])
+async def test_a_body_that_breaks_the_protocol_is_refused_with_the_same_headers(chunk: bytes) -> None:
+    async with http_surface() as surface:
+        stream = await trio.open_tcp_stream("127.0.0.1", surface.port)
+        head = f"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n"
+        await stream.send_all(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk)
+        answer = b""
+        while piece := await stream.receive_some():
+            answer += piece
+        assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
+        for name, value in SECURITY_HEADERS:
+            assert answer.count(b"\r\n%s: %s\r\n" % (name, value)) == 1
+        await stream.aclose()
