@@ -55,7 +55,8 @@ MAX_ENDED = 1000
 TOLD_OF_END = ("completed", "partial", "interrupted", "failed", "turn_exit_reason", "cause", "reason", "error")
 FINGERPRINTED = (
     *("model", "provider", "model_options", "messages", "tools", "tool_choice", "stream", "input", "instructions"),
-    *("previous_response_id", "conversation", "conversation_history", "store"),
+    *("previous_response_id", "conversation", "conversation_history", "store", "truncation"),
+    *("reasoning", "reasoning_effort", "deadline_s", "max_iterations", "max_tokens_total", "max_cost_usd"),
 )
 TASK_PREFIX = "### Task:"
 STRICT_CLIENTS = ("ai-sdk", "ai/", "jan", "boltai", "opencode")

@@ -80,3 +80,15 @@ async def test_what_is_kept_for_retries_is_bounded(route: str, monkeypatch: pyte
         assert len(surface.surface.api.ended) == 2
         oldest = await surface.post(route, BODY, Idempotency_Key="a")
         assert (oldest.status_code, oldest.headers["idempotency-replayed"]) == (200, "true")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(
+    "more", [{"reasoning_effort": "high"}, {"reasoning": {"effort": "low"}}, {"max_iterations": 3}, {"deadline_s": 60}]
+)
+async def test_what_changes_the_turn_makes_another_request(route: str, more: dict[str, Any]) -> None:
+    async with http_surface(say("one"), say("two")) as surface:
+        first = await surface.post(route, BODY, Idempotency_Key="k")
+        other = await surface.post(route, {**BODY, **more}, Idempotency_Key="k")
+        assert first.json()["id"] != other.json()["id"]
+        assert "idempotency-replayed" not in other.headers
