@@ -15,6 +15,7 @@ from hermes.nurseries.repeats import Repeats
 from hermes.nurseries.server_tree import ServerTree
 from hermes.nurseries.services import Services
 from hermes.nurseries.session_registry import SessionRegistry
+from hermes.protocols.gateway.announcements import Announcements
 from hermes.protocols.gateway.events import Shown
 from hermes.protocols.gateway.fan_out import FanOuts
 from hermes.records import dataclass
@@ -49,6 +50,7 @@ class GatewayServer:
     skin: dict[str, Any] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
     fan_outs: FanOuts = field(default_factory=FanOuts)
+    announcements: Announcements = field(default_factory=Announcements)
     checking: trio.Lock = field(default_factory=trio.Lock)
     """Held while a provider is being checked: one such check at a time (gateway §9.9)."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from hermes.nurseries.event_log import Lagged, LogClosed
 from hermes.nurseries.server_tree import ServerTree
 from hermes.protocols.channels.message_channel import MessageChannel
 from hermes.protocols.error_table import gateway_error, gateway_params_error
 from hermes.protocols.gateway import methods_control, methods_live, methods_prompt, methods_session
+from hermes.protocols.gateway.announcements import announce
 from hermes.protocols.gateway.client import GatewayClient
-from hermes.protocols.gateway.events import WireEvent, event_frame, translate_server
+from hermes.protocols.gateway.events import WireEvent, event_frame
 from hermes.protocols.gateway.keyed import adapted
 from hermes.protocols.gateway.ready import new_epoch, ready_payload
 from hermes.protocols.gateway.server import GatewayServer
@@ -134,22 +134,3 @@ async def end_with_server(client: GatewayClient) -> None:
     await client.server.tree.sessions_ended.wait()
     client.catch_up_all()
     client.connection.close(1001, "the server is shutting down")
-
-
-async def announce(client: GatewayClient) -> None:
-    """Events for everybody."""
-    subscription = client.server.services.announce.subscribe()
-    try:
-        while True:
-            for entry in await subscription.next():
-                wire = translate_server(entry.event)
-                if wire is not None:
-                    client.send_event(event_frame(wire, ""))
-            if not await client.connection.wait_room():
-                return
-    except LogClosed:
-        return
-    except Lagged:
-        client.connection.close(1011, "too much is waiting to be read")
-    finally:
-        subscription.close()
