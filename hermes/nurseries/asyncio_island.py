@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import signal
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
+
+from hermes.agent.tools.base import raised_by_a_signal
 
 if TYPE_CHECKING:
     import asyncio
@@ -163,6 +166,9 @@ async def _leashed(coro: Coroutine[Any, Any, Any], is_cut: Callable[[], bool]) -
 
 
 def _left(error: BaseException) -> PluginBroken:
+    if isinstance(error, KeyboardInterrupt) and raised_by_a_signal(error):
+        # Not here, where nobody would hear of it: where Trio can take it to the main task.
+        trio.lowlevel.current_trio_token().run_sync_soon(signal.raise_signal, signal.SIGINT)
     return PluginBroken(f"wanted to leave the program ({type(error).__name__})")
 
 

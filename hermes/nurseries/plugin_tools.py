@@ -12,13 +12,13 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
 from hermes.agent.ports import Tool, ToolContext, ToolFailure, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.tool_display import tool_preview
-from hermes.agent.tools.base import ends_only_the_plugin
+from hermes.agent.tools.base import beyond_the_plugin, ends_only_the_plugin
 from hermes.nurseries.asyncio_island import PluginBroken, run_asyncio_tool
 from hermes.nurseries.plugin_process import PluginHost, ProcessCall, run_in_process
 from hermes.patterns import lazy_pattern
@@ -30,6 +30,7 @@ TIME_LIMIT = 600.0
 
 _NAME = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
 
+T = TypeVar("T")
 Run = Callable[[ToolContext, Mapping[str, Any]], Awaitable[Any]]
 
 
@@ -51,19 +52,32 @@ class PluginTool:
             raise _failure(f"the tool {self.spec.name} {broken}") from broken
         except BaseException as error:
             # What foreign code raises to end its own process must not end ours.
-            if isinstance(error, Exception) or not ends_only_the_plugin(error):
+            ours = beyond_the_plugin(error)
+            if isinstance(error, Exception) or ours is error:
                 raise
             log.warning("the tool %s raised what is no Exception", self.spec.name, exc_info=error)
+            if ours is not None:
+                raise ours from error
             raise _failure(f"the tool {self.spec.name} failed: {type(error).__name__}") from error
         raise _failure(f"the tool {self.spec.name} gave no answer within {self._timeout:g} s")
 
     def preview(self, arguments: Mapping[str, Any]) -> str:
-        own = getattr(self._plugin, "preview", None)
-        return str(own(arguments)) if own is not None else tool_preview(self.spec.name, arguments)
+        own = self._asked("preview", str, arguments)
+        return tool_preview(self.spec.name, arguments) if own is None else own
 
     def paths(self, arguments: Mapping[str, Any]) -> Sequence[str]:
-        own = getattr(self._plugin, "paths", None)
-        return tuple(own(arguments)) if own is not None else ()
+        return self._asked("paths", lambda paths: tuple(map(str, paths)), arguments) or ()
+
+    def _asked(self, what: str, read: Callable[[Any], T], arguments: Mapping[str, Any]) -> T | None:
+        """What the plugin itself says of a call; None when it says nothing or fails."""
+        own = getattr(self._plugin, what, None)
+        try:
+            return None if own is None else read(own(arguments))
+        except BaseException as error:
+            if not ends_only_the_plugin(error):
+                raise
+            log.warning("`%s` of the tool %s failed", what, self.spec.name, exc_info=error)
+            return None
 
 
 def adapt_plugins(plugins: Iterable[object], host: PluginHost) -> tuple[Tool, ...]:

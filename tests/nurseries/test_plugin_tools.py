@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -266,24 +268,99 @@ async def test_a_stop_reaches_a_plugin_through_the_turn(tmp_path: Path) -> None:
     assert seen == ["cancelled"]
 
 
-async def test_what_is_no_exception_ends_only_the_call_of_the_plugin(host: PluginHost, tmp_path: Path) -> None:
+@pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt])
+async def test_what_is_no_exception_ends_only_the_call_of_the_plugin(
+    leaving: type[BaseException], host: PluginHost, tmp_path: Path
+) -> None:
     async def leave(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
         await trio.sleep(0)
-        raise SystemExit(3)
+        raise leaving
 
     async def leave_in_a_nursery(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(leave, ctx, arguments)
         return "never"
 
-    for parts in ({"run": leave}, {"run": leave_in_a_nursery}, {"asyncio_run": leave_asyncio}):
+    def leave_thread() -> None:
+        raise leaving
+
+    async def leave_in_a_thread(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        await trio.to_thread.run_sync(leave_thread)
+        return "never"
+
+    async def leave_asyncio(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        await asyncio.sleep(0)
+        raise leaving
+
+    parts: list[dict[str, Any]] = [{"run": leave}, {"run": leave_in_a_nursery}, {"run": leave_in_a_thread}]
+    for part in (*parts, {"asyncio_run": leave_asyncio}):
         with pytest.raises(ToolFailure, match=r"failed|leave the program"):
-            await run(adapt(Plugin(**parts), host), PlainContext(tmp_path))
+            await run(adapt(Plugin(**part), host), PlainContext(tmp_path))
 
 
-async def leave_asyncio(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
-    await asyncio.sleep(0)
-    sys.exit(3)
+@pytest.mark.parametrize("leaving", [ValueError, SystemExit, KeyboardInterrupt])
+async def test_a_plugin_that_cannot_say_what_a_call_touches_is_shown_as_others_are(
+    leaving: type[BaseException], host: PluginHost
+) -> None:
+    def leave(arguments: Mapping[str, Any]) -> Any:
+        yield "/tmp"
+        raise leaving
+
+    def leave_at_once(arguments: Mapping[str, Any]) -> Any:
+        raise leaving
+
+    tool = adapt(Plugin(run=leave, paths=leave, preview=leave_at_once), host)
+    assert (tool.preview({"name": "Ann"}), tool.paths({})) == ("Ann", ())
+
+
+async def test_a_cancel_beside_what_is_no_exception_is_still_a_cancel(host: PluginHost, tmp_path: Path) -> None:
+    async def leave_when_stopped(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+        async def leave() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise KeyboardInterrupt
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave)
+            nursery.start_soon(trio.sleep_forever)
+        return "never"
+
+    with trio.move_on_after(0) as scope:
+        await run(adapt(Plugin(run=leave_when_stopped), host), PlainContext(tmp_path))
+    assert scope.cancelled_caught
+
+
+def presses_ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+async def press_in_trio(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+    presses_ctrl_c()
+    return "never"
+
+
+async def press_in_asyncio(ctx: ToolContext, arguments: Mapping[str, Any]) -> str:
+    presses_ctrl_c()
+    await asyncio.sleep(600)
+    return "never"
+
+
+@pytest.mark.parametrize("part", [{"run": press_in_trio}, {"asyncio_run": press_in_asyncio}], ids=["trio", "asyncio"])
+def test_ctrl_c_ends_the_program_also_while_a_plugin_runs(
+    part: dict[str, Any], host: PluginHost, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        with contextlib.suppress(ToolFailure):
+            await run(adapt(Plugin(**part), host), PlainContext(tmp_path))
+        await trio.sleep(30)
+
+    with pytest.raises(BaseException) as caught:
+        trio.run(main)
+    error: BaseException | None = caught.value
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    assert isinstance(error, KeyboardInterrupt)
 
 
 async def test_a_cancel_goes_through_a_plugin_as_a_cancel(host: PluginHost, tmp_path: Path) -> None:

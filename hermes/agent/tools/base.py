@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -113,9 +115,35 @@ def absolute(ctx: ToolContext, path: str) -> Path:
 
 
 def ends_only_the_plugin(error: BaseException) -> bool:
-    """Whether this, raised by foreign code, is that code's own affair: not a cancel, an interrupt from the keyboard or
-    the end of a generator, nor a group that holds one."""
-    ours = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
+    """Whether this, raised by foreign code, is that code's own affair alone."""
+    return beyond_the_plugin(error) is None
+
+
+def beyond_the_plugin(error: BaseException) -> BaseException | None:
+    """What of this, raised by foreign code, is not that code's own affair: a cancel, an interrupt from the keyboard,
+    the end of a generator. None if nothing is."""
     if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(ours) is None
-    return not isinstance(error, ours)
+        return error.subgroup(_is_ours)
+    return error if _is_ours(error) else None
+
+
+def _is_ours(error: BaseException) -> bool:
+    if isinstance(error, KeyboardInterrupt):
+        return raised_by_a_signal(error)
+    return isinstance(error, trio.Cancelled | GeneratorExit)
+
+
+def raised_by_a_signal(error: KeyboardInterrupt) -> bool:
+    """Whether somebody has pressed Ctrl-C: it was raised by the handler of that signal, or by Trio, which keeps it for
+    the next checkpoint of the main task; and not by code that calls itself interrupted."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        # Written in C, it leaves no frame; but signals are handled in the main thread alone.
+        return threading.current_thread() is threading.main_thread()
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if at is None:
+        return False
+    frame = at.tb_frame
+    return frame.f_code is getattr(handler, "__code__", None) or frame.f_globals["__name__"].startswith("trio._core.")
