@@ -1,6 +1,7 @@
 """What is said: transcript rows, content parts, tool calls and results, prompts, and questions to a human.
 
-All data here is frozen. A row's ``row_id`` is None until the store has numbered it; rows are never edited afterwards.
+All data here is frozen. A row's ``row_id`` is None until the store has numbered it. Rows are never edited afterwards;
+only what the model reads of one (``api_content``) may be shortened by a compression.
 The grammar of a stored history is agent-core §1.3 (TL-5).
 """
 

@@ -1,8 +1,9 @@
 """Context compression: when a transcript is too long, and what takes the place of its middle (agent-core §6).
 
-``plan`` chooses the rows, ``compress`` asks for a summary and assembles the hand-off row; storing it is the caller's
-work, in one transaction, so a cancel before that leaves everything as it was. The newest words of the user always stand
-verbatim behind the summary (CC-1).
+Where old tool results alone make room enough (``pruning.py``), nothing of this is needed. ``plan_compression`` chooses
+the rows, ``compress`` asks for a summary and assembles the hand-off row; storing it is the caller's work, in one
+transaction, so a cancel before that leaves everything as it was. The newest words of the user always stand verbatim
+behind the summary (CC-1).
 """
 
 from __future__ import annotations
@@ -129,12 +130,17 @@ def plan_compression(
     head = _whole_rounds(rows, min(settings.protect_first, len(rows)))
     if keep_exchanges is not None:
         start = _exchange_start(rows, keep_exchanges)
+        start = _round_start(rows, start)
     else:
-        start = _tail_start(rows, settings.protect_last, context_length)
-    start = _round_start(rows, start)
+        start = tail_begin(rows, settings, context_length)
     if start - head < 2:
         return None
     return CompressionPlan(tuple(rows[:head]), tuple(rows[head:start]), tuple(rows[start:]))
+
+
+def tail_begin(rows: Sequence[Row], settings: CompressionSettings, context_length: int) -> int:
+    """Where the newest rows begin, which no compression by itself touches."""
+    return _round_start(rows, _tail_start(rows, settings.protect_last, context_length))
 
 
 def _tail_start(rows: Sequence[Row], wanted_rows: int, context_length: int) -> int:

@@ -36,7 +36,7 @@ from hermes.agent.ports_tools import (
     ToolSpec,
 )
 from hermes.events import SessionEvent
-from hermes.messages import Row, ToolCall, ToolResult
+from hermes.messages import Content, Row, ToolCall, ToolResult
 from hermes.outcomes import Usage
 from hermes.records import dataclass
 
@@ -258,6 +258,10 @@ class TurnPort(Protocol):
         ...
 
     async def replace_with_summary(self, summarized_ids: Sequence[int], summary_rows: Sequence[Row]) -> None: ...
+
+    async def shorten_rows(self, contents: Mapping[int, Content]) -> None:
+        """From now on the model reads this of the rows with these ids; people go on seeing all of them."""
+        ...
 
     async def call_model(
         self, provider: Provider, request: ModelRequest, on_delta: DeltaSink

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
-from hermes.messages import RewindIntent, Row
+from hermes.messages import Content, RewindIntent, Row
 from hermes.outcomes import Usage
 from hermes.records import dataclass
 
@@ -201,6 +201,10 @@ class TranscriptStore(Protocol):
     ) -> tuple[Row, ...]:
         """Compression (agent-core §6.3): mark the summarized rows compacted, put the summary rows in their place; kept
         rows keep their ids. Without summary rows the transcript is put away instead. Returns all active rows."""
+        ...
+
+    async def shorten_rows(self, key: str, contents: Mapping[int, Content], *, expected_version: int) -> None:
+        """Set what the model reads (``api_content``) of these active rows, and count ``history_version`` up."""
         ...
 
     async def branch(

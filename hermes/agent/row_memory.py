@@ -1,9 +1,9 @@
 """What is remembered of a conversation from one request to the next, so that a turn costs the same however long it is.
 
-Rows are never edited and a conversation grows at its end. So the wire copy of its front, the tokens in it and the ids
-of its calls stay what they were; only what has come since is looked at. Whatever else happened to the rows (a rewind,
-a compression, another process) is seen by comparing, at the speed of C. Then what stands before the first change is
-kept, up to the last place that is remembered: a rewind of the newest turns costs what they cost.
+Rows are hardly ever edited and a conversation grows at its end. So the wire copy of its front, the tokens in it and
+the ids of its calls stay what they were; only what has come since is looked at. Whatever else happened to the rows (a
+rewind, a compression, another process) is seen by comparing, at the speed of C. Then what stands before the first
+change is kept, up to the last place that is remembered: a rewind of the newest turns costs what they cost.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Compression inside a turn: when it is due, the call of the summarizing model, and the one write that makes it real.
 
+Old tool results go first: if that makes room enough, no model is asked and the system prompt stays as it is.
+
 A cancel before the write leaves the transcript as it was. A redirect that meets the summary call becomes a steer,
 because there is no answer yet that it could correct.
 """
@@ -16,12 +18,14 @@ from hermes.agent.compression import (
     compress,
     learned_window,
     plan_compression,
+    tail_begin,
     threshold_tokens,
 )
 from hermes.agent.ports import DeltaKind, ModelFinished, ModelRequest, Redirected, ResolvedModel, TurnPort
 from hermes.agent.progress import LoopPhase
+from hermes.agent.pruning import plan_pruning
 from hermes.agent.retries import ModelCaller
-from hermes.agent.tokens import call_usage, request_tokens
+from hermes.agent.tokens import call_usage, request_tokens, rows_tokens
 from hermes.agent.turn_setup import TurnSetup
 from hermes.errors import ProviderError
 from hermes.events import HistoryCompressed, StatusUpdate
@@ -45,7 +49,7 @@ class TurnCompressor:
         model = self._caller.resolved
         size = max(tokens, self._setup.progress.last_prompt_tokens)
         if self._possible and self._gate.due(size, threshold_tokens(self._settings, model), self._port.monotonic()):
-            await self._compress()
+            await self._make_room(size)
 
     async def after_overflow(self, error: ProviderError) -> bool:
         """The provider refused the size: make room, whatever the estimate says. False: there is no more to gain."""
@@ -55,7 +59,27 @@ class TurnCompressor:
         if not (self._possible and self._settings.enabled and self._gate.left):
             self._setup.progress.compression_exhausted = self._possible and not self._gate.left
             return False
-        return await self._compress()
+        return await self._make_room(self._asker.size())
+
+    async def _make_room(self, size: int) -> bool:
+        return await self._prune(size) or await self._compress()
+
+    async def _prune(self, size: int) -> bool:
+        """Leave old results out, if that is enough; else nothing is changed, and it is no attempt."""
+        port, progress, model = self._port, self._setup.progress, self._caller.resolved
+        rows = tuple(port.rows)
+        pruning = plan_pruning(rows, tail_begin(rows, self._settings, model.context_length))
+        if not pruning.is_enough(size, threshold_tokens(self._settings, model)):
+            return False
+        former, progress.phase = progress.phase, LoopPhase.COMPRESSING
+        port.emit(StatusUpdate(port.turn_id, "compressing", "leaving old tool results out"))
+        await port.shorten_rows(pruning.contents)
+        progress.last_prompt_tokens = 0
+        before = rows_tokens(rows)
+        port.emit(HistoryCompressed(len(rows), len(rows), before, before - pruning.saved))
+        progress.phase = former
+        port.emit(StatusUpdate(port.turn_id, "status", "ready"))
+        return True
 
     async def _compress(self) -> bool:
         port, progress = self._port, self._setup.progress

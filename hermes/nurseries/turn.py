@@ -38,7 +38,7 @@ from hermes.events import (
     UsageUpdated,
 )
 from hermes.logs import current_log_fields, log_fields
-from hermes.messages import Prompt, RewindIntent, Row, ToolResult
+from hermes.messages import Content, Prompt, RewindIntent, Row, ToolResult
 from hermes.nurseries import turn_end, turn_store
 from hermes.nurseries.client_requests import WITHDRAWAL_WORDS
 from hermes.nurseries.containment import Crash, contained
@@ -341,6 +341,9 @@ class Turn:
 
     async def replace_with_summary(self, summarized_ids: Sequence[int], summary_rows: Sequence[Row]) -> None:
         await self.session.replace_with_summary(summarized_ids, summary_rows)
+
+    async def shorten_rows(self, contents: Mapping[int, Content]) -> None:
+        await turn_store.shorten(self.session, contents)
 
     async def call_model(
         self, provider: Provider, request: ModelRequest, on_delta: DeltaSink

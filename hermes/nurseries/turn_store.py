@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes.agent.ports import LeaseOwner
 from hermes.agent.stored_views import derive_title
-from hermes.messages import Row
+from hermes.messages import Content, Row
 from hermes.nurseries.question_log import KIND as QUESTION
 from hermes.outcomes import Usage
 
@@ -60,6 +60,18 @@ async def finish(session: Session, turn: Turn, rows: Sequence[Row], *, usage: Us
         session.stored = replace(session.stored, title=finished.title, title_source=DERIVED)
         session.scope.name = turn.new_title = finished.title
     return finished.rows
+
+
+async def shorten(session: Session, contents: Mapping[int, Content]) -> None:
+    """From now on the model reads this of these rows; the store first, then memory, with no wait between."""
+    await session.services.store.shorten_rows(session.key, contents, expected_version=session.history_version)
+    session.history_version += 1
+    session.rows[:] = [
+        row if row.row_id is None or row.row_id not in contents else replace(row, api_content=contents[row.row_id])
+        for row in session.rows
+    ]
+    # The model may read a file again whose text it has no longer before it.
+    session.memory.file_reads.clear()
 
 
 def learn(session: Session, stored: Sequence[Row], usage: Usage | None, pins: Mapping[str, Any]) -> None:

@@ -43,6 +43,7 @@ steps = st.one_of(
     st.tuples(st.just("drop the front"), st.integers(0, 5)),
     st.tuples(st.just("options"), st.sampled_from([OPTIONS, WireOptions(vision=False, merge_all_roles=True)])),
     st.tuples(st.just("load again"), st.none()),
+    st.tuples(st.just("shorten"), st.integers(0, 9)),
     st.tuples(st.just("extra"), st.lists(any_row, max_size=2)),
 )
 
@@ -63,6 +64,8 @@ def test_every_request_is_what_it_would_be_without_the_memory(life: list[tuple[s
                 options = given_
             case "load again", _:
                 rows = [replace(row) for row in rows]
+            case "shorten", int():
+                rows = [replace(row, api_content="short") if at == given_ else row for at, row in enumerate(rows)]
             case "extra", list():
                 # What is added for one request is a plain prompt or a piece of an answer.
                 extra = [row for row in given_ if row.role in ("user", "assistant") and row.display_kind is None]

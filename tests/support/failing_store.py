@@ -20,6 +20,7 @@ WRITES = frozenset(
         "finish_turn",
         "rewind",
         "replace_with_summary",
+        "shorten_rows",
         "acquire_lease",
         "refresh_leases",
         "release_lease",

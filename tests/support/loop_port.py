@@ -239,6 +239,12 @@ class FakePort:
         kept[first:first] = [row.with_id(1000 + number) for number, row in enumerate(summary_rows)]
         self._rows = kept
 
+    async def shorten_rows(self, contents: Mapping[int, Content]) -> None:
+        self._wait()
+        self._rows = [
+            row if row.row_id not in contents else replace(row, api_content=contents[row.row_id]) for row in self._rows
+        ]
+
     async def call_model(
         self, provider: Provider, request: ModelRequest, on_delta: DeltaSink
     ) -> ModelFinished | Redirected:

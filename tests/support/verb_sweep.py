@@ -21,7 +21,7 @@ from hermes.outcomes import CancelReason, Cause
 from hermes.settings import Settings
 from hermes.testing import SweepRun, cancel_at_every_step
 from tests.support.child_agents import DELEGATE, ModelByTask
-from tests.support.core import Reply, call, make_services, running_tree, say
+from tests.support.core import PlainTool, Reply, call, make_services, running_tree, say
 from tests.support.invariants import assert_events_are_well_formed, assert_history_is_whole
 
 LONG = "word " * 300
@@ -63,6 +63,7 @@ class VerbScenario:
         child_kind: str = "subagent",
         turns: int = 2,
         settings: Settings | None = None,
+        tools: Sequence[PlainTool] = (),
         deeper: Mapping[str, Callable[[], Reply]] = MappingProxyType({}),
     ) -> None:
         self._act = act
@@ -70,6 +71,7 @@ class VerbScenario:
         self._child_kind = child_kind
         self._turns = turns
         self._settings = settings
+        self._tools = tools
         self._deeper = deeper
         self.session: Session | None = None
         self.tree: ServerTree | None = None
@@ -83,7 +85,7 @@ class VerbScenario:
         said = [say(f"answer {number} {LONG}") for number in range(self._turns)]
         children = {goal: make() for goal, make in self._deeper.items()}
         model = ModelByTask(*said, **{"one": child_with_tool(), "two": say("t", pause=2), **children})
-        services, _ = make_services(model=model, tools=[DELEGATE], settings=self._settings)
+        services, _ = make_services(model=model, tools=[DELEGATE, *self._tools], settings=self._settings)
         async with running_tree(services) as tree:
             self.tree = tree
             session = self.session = tree.registry.create(source="test", cwd="/")

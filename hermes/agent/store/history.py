@@ -6,6 +6,8 @@ position between others, so nothing is ever inserted a second time and ids last.
 context), *compacted* (replaced by a summary; still shown and searchable) or *cut* (archived by a rewind, remembers
 which; a compacted row can be cut as well). The *transcript* is what is active or compacted and not cut.
 
+What the model reads of a row (``api_content``) can be shortened later; what people read is never changed.
+
 ``history_version`` goes up with every change that is not an append by the session's owner: rewind, undo, compression,
 and the first turn of another process (see ``leases.py``).
 """
@@ -302,6 +304,23 @@ def replace_with_summary(
     connection.execute("UPDATE cuts SET open = 0 WHERE session_key = ?", (key,))
     recount(connection, key, "compression_count" if encoded else None)
     return load_rows(connection, key)
+
+
+def shorten_rows(
+    connection: sqlite3.Connection, key: str, *, encoded: Sequence[tuple[str | None, int]], expected_version: int
+) -> None:
+    """Set what the model reads of active rows, given as (content, id): all of them or none."""
+    session = require_session(connection, key)
+    if expected_version != session.history_version:
+        raise Conflict("the history was changed by somebody else; reload it")
+    for content, row_id in encoded:
+        changed = connection.execute(
+            "UPDATE messages SET api_content = ? WHERE id = ? AND session_key = ? AND active = 1",
+            (content, row_id, key),
+        ).rowcount
+        if not changed:
+            raise Conflict("rows to be shortened are not part of the history any more")
+    connection.execute("UPDATE sessions SET history_version = history_version + 1 WHERE key = ?", (key,))
 
 
 # --- branch ----------------------------------------------------------------------------------------------------------

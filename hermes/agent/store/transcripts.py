@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from hermes.agent.ports import LeaseOwner, RewindResult, StoredSession, TurnBegun, TurnFinished, WallClock
 from hermes.agent.store import history, leases, records, search, sessions, turns
-from hermes.agent.store.rows import encode_row, scrub, to_json
-from hermes.messages import RewindIntent, Row
+from hermes.agent.store.rows import encode_content, encode_row, scrub, to_json
+from hermes.messages import Content, RewindIntent, Row
 from hermes.outcomes import Usage
 
 T = TypeVar("T")
@@ -201,6 +201,12 @@ class SqlTranscriptStore:
             lambda db: history.replace_with_summary(
                 db, key, summarized_ids=summarized_ids, encoded=encoded, expected_version=expected_version
             )
+        )
+
+    async def shorten_rows(self, key: str, contents: Mapping[int, Content], *, expected_version: int) -> None:
+        encoded = [(encode_content(content), row_id) for row_id, content in contents.items()]
+        await self._database.write(
+            lambda db: history.shorten_rows(db, key, encoded=encoded, expected_version=expected_version)
         )
 
     async def branch(

@@ -331,6 +331,8 @@ class Translator:
             return
         self._compactions += 1
         summary = f"{event.before_messages} messages became {event.after_messages}."
+        if event.before_messages == event.after_messages:
+            summary = "Old tool results are left out of what the model reads."
         yield {
             "sessionUpdate": "compaction_update",
             "compactionId": message_id(self.session_id, self._turn_id, "compaction", self._compactions),

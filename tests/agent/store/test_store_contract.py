@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -492,6 +493,37 @@ async def test_a_summary_of_a_changed_history_is_refused_and_a_cut_before_it_sta
         )
         with pytest.raises(NothingToUndo):
             await store.undo_rewind("s")
+
+
+async def test_what_the_model_reads_of_rows_is_shortened_in_one_go_and_nothing_else_changes(
+    open_store: OpenStore,
+) -> None:
+    async with open_store() as store:
+        rows = await conversation(store, "a", "b", "c")
+        await store.create_session(StoredSession("other"))
+        (foreign,) = await store.append_rows("other", [user("x")])
+        ids = [row.row_id or 0 for row in rows]
+        for contents, version in (
+            ({ids[1]: "short"}, 7),
+            ({ids[1]: "short", 999: "short"}, 0),
+            ({ids[1]: "short", foreign.row_id or 0: "short"}, 0),
+        ):
+            with pytest.raises(Conflict):
+                await store.shorten_rows("s", contents, expected_version=version)
+        assert await store.load_rows("s") == rows
+        short = (TextPart("an image was here"), TextPart("b"))
+        await store.shorten_rows("s", {ids[1]: "short", ids[2]: short}, expected_version=0)
+        after = await store.load_rows("s")
+        expected = {ids[1]: "short", ids[2]: short}
+        assert after == tuple(replace(row, api_content=expected.get(row.row_id or 0)) for row in rows)
+        session = await store.get_session("s")
+        assert session is not None and (session.history_version, session.message_count) == (1, 6)
+        assert [hit["row_id"] for hit in await store.search("a")] != []
+        # A cut and its undo, and a branch, carry it along.
+        await store.rewind("s", RewindIntent(ordinal=0, confirm_empty=True), [user("anew")])
+        assert await store.undo_rewind("s") == after
+        _made, copied = await store.branch("s", StoredSession("copy"))
+        assert [row.api_content for row in copied] == [row.api_content for row in after]
 
 
 async def test_a_branch_is_a_copy_with_ids_of_its_own(open_store: OpenStore) -> None:

@@ -163,6 +163,8 @@ def test_what_a_client_did_not_announce_is_not_sent() -> None:
     assert {k: notice[k] for k in ("severity", "title", "description")} == {
         "severity": "warning", "title": "careful", "description": "very",
     }  # fmt: skip
+    (pruned,) = translated(HistoryCompressed(10, 10, 100, 20), able=ClientCapabilities(compaction=True))
+    assert pruned["summary"][0]["text"] == "Old tool results are left out of what the model reads."
 
 
 def test_usage_is_told_only_where_the_window_is_known() -> None:
