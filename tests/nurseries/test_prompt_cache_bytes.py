@@ -18,10 +18,12 @@ import trio
 from hermes.agent.ports import ParallelClass, ToolContext
 from hermes.agent.providers.http_stream import HttpClient, HttpRequest, HttpResponse, Timeouts
 from hermes.agent.providers.registry import Models, ModelSettings
+from hermes.agent_settings import CompressionSettings
 from hermes.messages import Prompt, TurnLimits
 from hermes.nurseries.session import Session
 from hermes.nurseries.turn import Turn
 from hermes.outcomes import CancelReason, Cause, TurnRecord
+from hermes.settings import Settings
 from hermes.testing.fake_provider import FakeProvider
 from hermes.testing.script import Reply, Script
 from tests.support.core import PlainTool, make_services, running_tree
@@ -109,12 +111,13 @@ class Host:
         )
         self.session: Session
         self.steers: list[str] = []
+        self.note = "noted"
 
     async def _note(self, ctx: ToolContext, arguments: Any) -> str:
         if self.steers:
             self.session.steer(self.steers.pop(0))
         await trio.lowlevel.checkpoint()
-        return "noted"
+        return self.note
 
     async def turn(self, text: str, **options: Any) -> TurnRecord:
         turn = await self.begin(text, **options)
@@ -126,11 +129,16 @@ class Host:
         return turn
 
 
-async def play(mode: str, script: Script, story: Callable[[Host, FakeProvider], Awaitable[None]]) -> list[bytes]:
+async def play(
+    mode: str,
+    script: Script,
+    story: Callable[[Host, FakeProvider], Awaitable[None]],
+    settings: Settings | None = None,
+) -> list[bytes]:
     with trio.fail_after(60):
         async with FakeProvider(script) as fake:
             host = Host(mode, fake)
-            services, _ = make_services(tools=[PlainTool("note", host._note, ParallelClass.BARRIER)])
+            services, _ = make_services(tools=[PlainTool("note", host._note, ParallelClass.BARRIER)], settings=settings)
 
             async def build_prompt(session: Session, **_: Any) -> tuple[str, ...]:
                 return ("You are a test.", "# Session\n\nModel: fake-model\nProvider: custom")
@@ -199,3 +207,29 @@ async def test_turns_that_fail_are_stopped_or_redirected_leave_the_bytes_alone(m
 async def _shown(turn: Turn, text: str) -> None:
     while turn.inflight()["assistant"] != text:
         await trio.sleep(0.005)
+
+
+@pytest.mark.parametrize("mode", list(ROWS))
+async def test_results_that_are_left_out_change_the_bytes_once_and_only_from_the_first_of_them_on(mode: str) -> None:
+    calls = [Reply.of({"tool_call": {"name": "note", "arguments": {"a": n}, "id": f"call_{n}"}}) for n in range(9)]
+    script = Script.of(*calls, Reply.of({"text": "done"}), Reply.of({"text": "last"}), strict=True)
+
+    async def story(host: Host, fake: FakeProvider) -> None:
+        host.note = "x" * 40_000
+        assert (await host.turn("go")).completed
+        assert (await host.turn("last")).completed
+        assert len(fake.requests) == 11, "no summary was asked for"
+
+    settings = Settings(compression=CompressionSettings(threshold_tokens=50_000))
+    bodies = await play(mode, script, story, settings)
+    starts = [0, *(at for at in range(1, len(bodies)) if len(bodies[at]) < len(bodies[at - 1])), len(bodies)]
+    groups = [bodies[one:other] for one, other in itertools.pairwise(starts)]
+    assert 2 <= len(groups) <= 4 and all(len(group) > 1 for group in groups)
+    for group in groups:
+        assert_grows(group, mode)
+    for before, after in itertools.pairwise(groups):
+        (head, rows, _), (later_head, later_rows, _) = split(before[-1], mode), split(after[0], mode)
+        assert head == later_head
+        same = next(at for at, (one, other) in enumerate(zip(rows, later_rows, strict=False)) if one != other)
+        assert b"x" * 99 not in rows[:same], "what stands before the first result that is left out is the same"
+        assert b"call_0" in rows[:same]
