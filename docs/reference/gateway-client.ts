@@ -659,6 +659,7 @@ export interface MachineInfo {
   container: boolean;
 }
 
+/** ``notice``: which of its tools cannot be used, and why. */
 export interface McpServerRuntimeRow {
   name: string;
   transport: string;
@@ -667,6 +668,7 @@ export interface McpServerRuntimeRow {
   disabled: boolean;
   status: string;
   source: "config" | "plugin";
+  notice?: string | null;
 }
 
 export interface McpServerStatus {
@@ -674,6 +676,7 @@ export interface McpServerStatus {
   status: string;
   tool_count?: number | null;
   error?: string | null;
+  notice?: string | null;
   [more: string]: unknown;
 }
 
@@ -709,6 +712,7 @@ export interface McpServersTestResult {
   tools: ToolRow[];
   oauth_needed: boolean;
   error?: string | null;
+  notice?: string | null;
 }
 
 export interface MessageComplete {

@@ -7,12 +7,15 @@ who is cancelled can always hand over its cancel notification without waiting.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterable, Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
+
+from hermes.agent.streaming import clean_surrogates
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
@@ -24,6 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_LINE = 16 * 1024 * 1024
+MENDED_AT_MOST = 1024 * 1024
 MAX_WAITING = 256
 MAX_GARBAGE = 1_000
 SHOWN_GARBAGE = 5
@@ -99,6 +103,20 @@ class Lines:
         if len(self._open) + len(piece) > self._limit:
             raise LineTooLong
         self._open += piece
+
+
+def mended(line: bytes) -> bytes:
+    """The same message with bytes that are no UTF-8 and halves of characters replaced; b"" if that is not what is
+    wrong with it. They cost the character, and not the answer that a caller waits for."""
+    if len(line) > MENDED_AT_MOST:
+        return b""
+    text = line.decode("utf-8", "replace")
+    if "\ufffd" not in text and "\\ud" not in text.lower():
+        return b""
+    try:
+        return clean_surrogates(json.dumps(json.loads(text), ensure_ascii=False)).encode()
+    except (ValueError, RecursionError):
+        return b""
 
 
 class Pace:

@@ -28,7 +28,8 @@ SIGN_OF_LIFE = 5.0
 BETWEEN_LISTINGS = 1.0
 END_KNOWN_WITHIN = 1.0
 
-Listing = Sequence[Mapping[str, Any]]
+Listing = Sequence[Any]
+"""Entries as the server has sent them, whatever they are."""
 
 
 class McpFailure(Exception):
@@ -39,11 +40,18 @@ class McpConnection:
     """A server that has been initialised. Made by ``hold``."""
 
     def __init__(
-        self, config: McpServerConfig, session: ClientSession, nursery: trio.Nursery, ended: Settlement[str]
+        self,
+        config: McpServerConfig,
+        session: ClientSession,
+        nursery: trio.Nursery,
+        ended: Settlement[str],
+        entries: list[Any],
     ) -> None:
+        """``entries``: where the tools of each page of a listing arrive."""
         self.config = config
         self.ended = ended
         self._session = session
+        self._entries = entries
         self._nursery = nursery
         self._calls = 0
         self._check: trio.Event | None = None
@@ -108,12 +116,13 @@ class McpConnection:
     async def list_tools(self) -> Listing:
         from mcp import types
 
-        found: list[Mapping[str, Any]] = []
+        found: list[Any] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
+            self._entries.clear()
             request = types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor))
             page = await self._ask(request, types.ListToolsResult, None)
-            found += page["tools"]
+            found += self._entries
             cursor = page.get("nextCursor")
             if not cursor:
                 break
@@ -196,20 +205,39 @@ async def hold(
     async with open_transport(config, host, ended.settle) as (inbox, outbox):
         async with trio.open_nursery() as nursery:
             made: list[McpConnection] = []
+            entries: list[Any] = []
 
             async def on_message(message: Any) -> None:
                 if isinstance(message, types.ToolListChangedNotification) and made:
                     made[0].list_again_soon()
 
             client_info = types.Implementation(name="hermes", version=__version__)
-            async with ClientSession(inbox, outbox, message_handler=on_message, client_info=client_info) as session:
-                connection = McpConnection(config, session, nursery, ended)
+            dispatcher = _dispatcher(inbox, outbox, entries.extend)
+            session = ClientSession(dispatcher=dispatcher, message_handler=on_message, client_info=client_info)
+            async with session:
+                connection = McpConnection(config, session, nursery, ended, entries)
                 made.append(connection)
                 listing = await _started(connection, nursery)
                 on_ready(connection, listing)
                 nursery.start_soon(connection.keep_listing, on_listing, name=f"tools of mcp {config.name}")
                 await ended.wait()
             nursery.cancel_scope.cancel(reason="the connection has ended")
+
+
+def _dispatcher(inbox: Any, outbox: Any, take: Callable[[list[Any]], None]) -> Any:
+    """The client library's own, except that ``take`` gets the tools of a listing: the library would refuse a whole
+    listing for one tool that is not of the protocol."""
+    from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+    class Dispatcher(JSONRPCDispatcher[Any]):
+        async def send_raw_request(self, method: str, params: Any, opts: Any = None, **more: Any) -> dict[str, Any]:
+            result: dict[str, Any] = await super().send_raw_request(method, params, opts, **more)
+            if method == "tools/list" and isinstance(result.get("tools"), list):
+                take(result["tools"])
+                result = {**result, "tools": []}
+            return result
+
+    return Dispatcher(inbox, outbox)
 
 
 async def _started(connection: McpConnection, nursery: trio.Nursery) -> Listing:

@@ -20,7 +20,7 @@ from hermes.errors import HermesError
 from hermes.nurseries.containment import Crash, contained
 from hermes.nurseries.mcp_config import McpServerConfig
 from hermes.nurseries.mcp_connection import Listing, McpConnection, McpFailure, hold
-from hermes.nurseries.mcp_tools import McpTool, tool_output, tools_from_listing
+from hermes.nurseries.mcp_tools import McpTool, Offer, tool_output, tools_from_listing
 from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.settlement import Settlement
@@ -69,6 +69,8 @@ class McpServer:
     def __init__(self, config: McpServerConfig, host: ServerHost, before: McpServer | None = None) -> None:
         self.config = config
         self.tools: tuple[McpTool, ...] = ()
+        self.notice = ""
+        """Which tools of the newest listing cannot be used, and why."""
         self.error = config.problem
         self.state: State = "failed" if config.problem else "configured" if config.enabled else "disabled"
         self._host = host
@@ -213,16 +215,23 @@ class McpServer:
 
     async def _hold(self, life: Life) -> None:
         def ready(connection: McpConnection, listing: Listing) -> None:
-            self.tools = tools_from_listing(self, listing)
+            self._offer(tools_from_listing(self, listing))
             self.error = ""
             self._set("connected")
             life.ready.settle(connection)
 
         def listed(listing: Listing) -> None:
-            self.tools = tools_from_listing(self, listing)
+            self._offer(tools_from_listing(self, listing))
             self._host.changed()
 
         await hold(self.config, self._host.transport, life.ended, ready, listed)
+
+    def _offer(self, offer: Offer) -> None:
+        self.tools = offer.tools
+        notice = self._host.transport.redact(offer.notice)
+        if notice and notice != self.notice:
+            log.warning("MCP server %s lists %s", self.config.name, notice)
+        self.notice = notice
 
     def _over(self, life: Life, outcome: Crash | None, *, quiet: bool) -> None:
         """The one place where a life's end is decided and told. ``quiet``: it was asked to end."""

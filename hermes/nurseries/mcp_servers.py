@@ -9,7 +9,7 @@ tool list is pinned (TL-8).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -18,6 +18,7 @@ from hermes.agent.ports import SessionMemory, Tool
 from hermes.errors import NotFound
 from hermes.nurseries.mcp_config import McpServerConfig, client_servers, configured_servers, revision
 from hermes.nurseries.mcp_server import McpServer, ServerHost
+from hermes.nurseries.mcp_tools import notice_of, shown
 from hermes.nurseries.mcp_transport import TransportHost
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 RELOAD_WAIT = 30.0
 OWN = "mcp_own"
+STATUS = "mcp_servers"
+"""Key in the session's memory: what ``session.info()`` shows."""
 CONFIRM_RELOAD = (
     "Reloading the MCP servers changes the list of tools and with it the beginning of every prompt: the provider's "
     "prompt cache is lost once. Reload now?"
@@ -157,8 +160,6 @@ class McpServers:
         found: dict[str, Tool] = {}
         for server in self._servers.values():
             for tool in server.tools:
-                if tool.spec.name in found:
-                    log.warning("two MCP servers offer %s; the later one's is left out", tool.spec.name)
                 found.setdefault(tool.spec.name, tool)
         return tuple(found.values())
 
@@ -174,8 +175,8 @@ class McpServers:
         return tools
 
     def status(self) -> list[dict[str, Any]]:
-        """``[{name, status, tool_count, error?}]`` for ``SessionInfo.mcp_servers``."""
-        return [server.status() for server in self._servers.values()]
+        """``[{name, status, tool_count, error?, notice?}]`` for ``SessionInfo.mcp_servers``."""
+        return [server.status() | notice for server, notice in self._with_notices()]
 
     async def try_one(self, name: str, within: float) -> dict[str, Any]:
         """Connect to one server now and say what came of it (``mcp.servers.test``). Raises ``NotFound``."""
@@ -189,6 +190,8 @@ class McpServers:
         is_up = server.state == "connected"
         tools = [{"name": tool.spec.name, "description": tool.spec.description} for tool in server.tools]
         result: dict[str, Any] = {"ok": is_up, "tools": tools if is_up else [], "oauth_needed": False}
+        if is_up and server.notice:
+            result["notice"] = server.notice
         if not is_up:
             result["error"] = server.error or f"the server is {server.state}"
         return result
@@ -208,9 +211,23 @@ class McpServers:
                 "disabled": server.state == "disabled",
                 "status": server.state,
                 "source": "config",
+                **notice,
             }
-            for server in self._servers.values()
+            for server, notice in self._with_notices()
         ]
+
+    def _with_notices(self) -> Iterator[tuple[McpServer, dict[str, str]]]:
+        """Each server with ``{notice}``, if some of its tools cannot be used: for what they are, or because an earlier
+        server has that name."""
+        owners: dict[str, str] = {}
+        for server in self._servers.values():
+            taken = [tool for tool in server.tools if tool.spec.name in owners]
+            clashes = [
+                f"{shown(tool.remote_name)} (server {owners[tool.spec.name]} has {tool.spec.name})" for tool in taken
+            ]
+            owners |= {tool.spec.name: server.config.name for tool in server.tools if tool.spec.name not in owners}
+            words = "; ".join(filter(None, (server.notice, notice_of(clashes))))
+            yield server, {"notice": words} if words else {}
 
     # --- for the servers ---
 
@@ -266,7 +283,10 @@ def session_tools(session: Session, shared: McpServers | None) -> tuple[Tool, ..
     They are fixed with the system prompt: what arrives before the first turn is there, what comes later is not (TL-8).
     """
     fixed = session.pinned_prompt is not None
-    return tuple(tool for one in _sets_of(session, shared) for tool in one.tools_for(session.memory, fixed=fixed))
+    tools = tuple(tool for one in _sets_of(session, shared) for tool in one.tools_for(session.memory, fixed=fixed))
+    # Of servers that were up before the session was, nothing is different from now on, and so nothing would be told.
+    session.memory.extras.setdefault(STATUS, _status_of(session, shared))
+    return tools
 
 
 async def wait_session_ready(session: Session, shared: McpServers | None, within: float) -> None:
@@ -281,9 +301,9 @@ async def wait_session_ready(session: Session, shared: McpServers | None, within
 
 def publish_status(session: Session, shared: McpServers | None) -> None:
     """Put the status where ``session.info()`` reads it, and tell the session's watchers if it is different."""
-    rows = [row for one in _sets_of(session, shared) for row in one.status()]
-    if not session.closing and session.memory.extras.get("mcp_servers", []) != rows:
-        session.memory.extras["mcp_servers"] = rows
+    rows = _status_of(session, shared)
+    if not session.closing and session.memory.extras.get(STATUS, []) != rows:
+        session.memory.extras[STATUS] = rows
         session.announce_info()
 
 
@@ -295,6 +315,10 @@ def tell_sessions(servers: McpServers, sessions: Callable[[], Sequence[Session]]
             publish_status(session, shared)
 
     servers.on_change = changed
+
+
+def _status_of(session: Session, shared: McpServers | None) -> list[dict[str, Any]]:
+    return [row for one in _sets_of(session, shared) for row in one.status()]
 
 
 def _sets_of(session: Session, shared: McpServers | None) -> list[McpServers]:

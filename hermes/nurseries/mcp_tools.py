@@ -1,24 +1,23 @@
 """MCP tools as the loop sees them: names, schemas, results; and the tool itself, which only asks its server.
 
 What a server says is data from outside: names are reduced and cut, schemas are copied within bounds and without
-cycles, results are text and images and nothing else.
+cycles, results are text and images and nothing else. Each tool of a listing is judged alone: one that cannot be used
+costs no other, and is named.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from hermes.agent.ports import ParallelClass, ToolContext, ToolFlags, ToolOutput, ToolSpec
 from hermes.agent.tool_display import tool_preview
 from hermes.messages import ImagePart
 from hermes.nurseries.mcp_config import McpServerConfig
-
-log = logging.getLogger(__name__)
+from hermes.records import dataclass
 
 MAX_NAME = 64
 MAX_TOOLS = 512
@@ -28,6 +27,8 @@ MAX_SCHEMA_DEPTH = 40
 MAX_IMAGES = 8
 MAX_IMAGE_CHARS = 8 * 1024 * 1024
 RESULT_CHARS = 50_000
+SHOWN_NAMES = 5
+SHOWN_CHARS = 60
 
 JsonObject = Mapping[str, Any]
 
@@ -66,22 +67,82 @@ class McpTool:
         return ()
 
 
-def tools_from_listing(server: ToolServer, listing: Iterable[JsonObject]) -> tuple[McpTool, ...]:
-    """The tools of a listing (``{name, description, inputSchema}`` each) that the configuration lets through."""
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a listing comes to. ``notice`` says which tools of it cannot be used, and why; "" when all can."""
+
+    tools: tuple[McpTool, ...] = ()
+    notice: str = ""
+
+
+def tools_from_listing(server: ToolServer, listing: Sequence[Any]) -> Offer:
+    """The tools of a listing (``{name, description, inputSchema}`` each) that can be used and that the configuration
+    lets through."""
     tools: dict[str, McpTool] = {}
-    for entry in listing:
-        remote = str(entry.get("name") or "")
-        if not remote or not server.config.offers(remote):
+    left_out: list[str] = []
+    seen: set[str] = set()
+    for number, entry in enumerate(listing, start=1):
+        remote = entry.get("name") if isinstance(entry, Mapping) else None
+        if isinstance(remote, str) and remote and not server.config.offers(remote):
+            continue
+        problem = _problem(entry, seen)
+        name = "" if problem else _free_name(server.config.name, str(remote), tools)
+        if not name:
+            label = shown(remote) if isinstance(remote, str) and remote else f"no. {number}"
+            left_out.append(f"{label} ({problem or 'its name would be that of another tool'})")
             continue
         if len(tools) >= MAX_TOOLS:
-            log.warning("MCP server %s offers more than %d tools; the rest is left out", server.config.name, MAX_TOOLS)
+            left_out.append(f"all from {shown(str(remote))} on (more than {MAX_TOOLS} are too many)")
             break
-        name = tool_name(server.config.name, remote)
-        if name in tools:
-            name = tool_name(server.config.name, remote, distinct=True)
-        description = str(entry.get("description") or entry.get("title") or remote)[:MAX_DESCRIPTION]
-        tools[name] = McpTool(server, remote, ToolSpec(name, description, plain_schema(entry.get("inputSchema"))))
-    return tuple(tools.values())
+        seen.add(str(remote))
+        tools[name] = McpTool(server, str(remote), ToolSpec(name, _description(entry), plain_schema(_schema(entry))))
+    return Offer(tuple(tools.values()), notice_of(left_out))
+
+
+def notice_of(left_out: Sequence[str]) -> str:
+    """In one sentence, the first few by name; "" for nothing."""
+    if not left_out:
+        return ""
+    more = len(left_out) - SHOWN_NAMES
+    return "tools that cannot be used: " + ", ".join(left_out[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def shown(name: str) -> str:
+    """A name from outside for a person: printable, in quotes, not too long."""
+    return repr(name[:SHOWN_CHARS]) + ("…" if len(name) > SHOWN_CHARS else "")
+
+
+def _problem(entry: Any, seen: Collection[str]) -> str:
+    """Why this entry of a listing is no tool; "" if it is one."""
+    if not isinstance(entry, Mapping):
+        return "it is not an object"
+    name, schema = entry.get("name"), _schema(entry)
+    if not isinstance(name, str) or not name:
+        return "it has no name"
+    if name in seen:
+        return "it is there twice"
+    if schema is not None and (not isinstance(schema, Mapping) or schema.get("type", "object") != "object"):
+        return "its inputSchema is not the schema of an object"
+    properties = None if schema is None else schema.get("properties")
+    if properties is None:
+        return ""
+    # A provider refuses the whole request for one property without a schema.
+    sound = isinstance(properties, Mapping) and all(isinstance(one, Mapping | bool) for one in properties.values())
+    return "" if sound else "the properties of its inputSchema are not schemas"
+
+
+def _schema(entry: JsonObject) -> Any:
+    return entry.get("inputSchema")
+
+
+def _description(entry: JsonObject) -> str:
+    words = (entry.get("description"), entry.get("title"), entry["name"])
+    return next(word for word in words if isinstance(word, str) and word)[:MAX_DESCRIPTION]
+
+
+def _free_name(server: str, tool: str, taken: Collection[str]) -> str:
+    names = (tool_name(server, tool), tool_name(server, tool, distinct=True))
+    return next((name for name in names if name not in taken), "")
 
 
 def tool_name(server: str, tool: str, *, distinct: bool = False) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
-from hermes.nurseries.mcp_bridge import Outbox, forward, read_messages, write_messages
+from hermes.nurseries.mcp_bridge import Outbox, forward, mended, read_messages, write_messages
 from hermes.nurseries.mcp_config import McpServerConfig, server_environment
 from hermes.nurseries.piped_process import PipedProcess, open_piped
 from hermes.nurseries.process_spec import ProcessSpec
@@ -72,11 +72,14 @@ async def _open_stdio(config: McpServerConfig, host: TransportHost, on_end: OnEn
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
 
-    def parse(line: bytes) -> SessionMessage | None:
+    def message(line: bytes) -> SessionMessage | None:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:
             return None
+
+    def parse(line: bytes) -> SessionMessage | None:
+        return message(line) or message(mended(line))
 
     label = f"mcp {config.name}"
     spec = ProcessSpec(

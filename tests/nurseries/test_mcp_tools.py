@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hermes.agent.ports import ParallelClass, ToolOutput
+from hermes.nurseries.mcp_bridge import mended
 from hermes.nurseries.mcp_config import (
     McpServerConfig,
     client_servers,
@@ -18,6 +19,7 @@ from hermes.nurseries.mcp_config import (
 )
 from hermes.nurseries.mcp_tools import (
     MAX_SCHEMA_NODES,
+    MAX_TOOLS,
     plain_schema,
     tool_name,
     tool_output,
@@ -57,15 +59,76 @@ def test_a_long_name_is_cut_and_stays_distinct() -> None:
 
 
 def test_two_tools_that_would_share_a_name_both_have_one() -> None:
-    tools = tools_from_listing(NoServer(McpServerConfig("s", command="c")), [{"name": "a.b"}, {"name": "a_b"}])
+    tools = tools_from_listing(NoServer(McpServerConfig("s", command="c")), [{"name": "a.b"}, {"name": "a_b"}]).tools
     assert [tool.remote_name for tool in tools] == ["a.b", "a_b"]
     assert len({tool.spec.name for tool in tools}) == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        (None, "no. 1 (it is not an object)"),
+        ({"inputSchema": {}}, "no. 1 (it has no name)"),
+        ({"name": ""}, "no. 1 (it has no name)"),
+        ({"name": ["a"]}, "no. 1 (it has no name)"),
+        ({"name": "a", "inputSchema": []}, "'a' (its inputSchema is not the schema of an object)"),
+        ({"name": "a", "inputSchema": {"type": None}}, "'a' (its inputSchema is not the schema of an object)"),
+        (
+            {"name": "a", "inputSchema": {"properties": ["b"]}},
+            "'a' (the properties of its inputSchema are not schemas)",
+        ),
+        ({"name": "n" * 70, "inputSchema": 1}, f"'{'n' * 60}'… (its inputSchema is not the schema of an object)"),
+    ],
+)
+def test_a_tool_that_cannot_be_used_is_named_and_costs_no_other(entry: Any, told: str) -> None:
+    offer = tools_from_listing(NoServer(McpServerConfig("s", command="c")), [entry, {"name": "good"}])
+    assert [tool.remote_name for tool in offer.tools] == ["good"]
+    assert offer.notice == f"tools that cannot be used: {told}"
+
+
+def test_a_tool_that_is_listed_twice_or_whose_every_name_is_taken_is_left_out() -> None:
+    server = NoServer(McpServerConfig("s", command="c"))
+    taken = tool_name("s", "a.b", distinct=True).removeprefix("mcp__s__")
+    offer = tools_from_listing(server, [{"name": name} for name in (taken, "a_b", "a.b", "a_b")])
+    assert [tool.remote_name for tool in offer.tools] == [taken, "a_b"]
+    assert offer.notice.endswith("'a.b' (its name would be that of another tool), 'a_b' (it is there twice)")
+
+
+def test_a_listing_without_end_is_cut_and_what_is_wrong_with_it_is_told_in_a_few_words() -> None:
+    server = NoServer(McpServerConfig("s", command="c"))
+    offer = tools_from_listing(server, [{"name": f"t{number}"} for number in range(MAX_TOOLS + 3)])
+    assert (len(offer.tools), offer.notice) == (
+        MAX_TOOLS,
+        "tools that cannot be used: all from 't512' on (more than 512 are too many)",
+    )
+    assert tools_from_listing(server, [None] * 100_000).notice.endswith("and 99995 more")
+
+
+def test_what_the_configuration_leaves_out_is_not_told_as_a_fault() -> None:
+    config = McpServerConfig("s", command="c", exclude=("bad",))
+    assert tools_from_listing(NoServer(config), [{"name": "bad", "inputSchema": 1}]).notice == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"a": "half \\ud83d"}', '{"a": "half \ufffd"}'),
+        (b'{"a": "\\udc00\\ud83d\\ude42"}', '{"a": "\ufffd\U0001f642"}'),
+        (b'{"a": "\xff"}', '{"a": "\ufffd"}'),
+        (b'{"a": "\\\\ud83d"}', '{"a": "\\\\ud83d"}'),
+        (b"not json \xff", ""),
+        (b'{"a": "sound"}', ""),
+        (b"[" * 100_000 + b"\xff", ""),
+    ],
+)
+def test_half_a_character_costs_the_character_and_not_the_message(line: bytes, message: str) -> None:
+    assert mended(line).decode() == message
 
 
 def test_only_tools_that_the_configuration_lets_through_are_offered() -> None:
     config = McpServerConfig("s", command="c", include=("read_*", "write"), exclude=("read_secret",), parallel=True)
     listing = [{"name": name} for name in ("read_file", "read_secret", "write", "delete")]
-    tools = tools_from_listing(NoServer(config), listing)
+    tools = tools_from_listing(NoServer(config), listing).tools
     assert [tool.remote_name for tool in tools] == ["read_file", "write"]
     assert tools[0].flags.parallel is ParallelClass.FREE
 

@@ -221,6 +221,8 @@ class McpServerSummary(Row):
 
 
 class McpServerRuntimeRow(Row):
+    """``notice``: which of its tools cannot be used, and why."""
+
     name: str
     transport: str
     tools: int
@@ -228,6 +230,7 @@ class McpServerRuntimeRow(Row):
     disabled: bool
     status: str
     source: Literal["config", "plugin"]
+    notice: str | None = None
 
 
 class ProjectFacts(Row):

@@ -136,6 +136,7 @@ class McpServersTestResult(Result):
     tools: list[rows.ToolRow]
     oauth_needed: bool
     error: str | None = None
+    notice: str | None = None
 
 
 class ProjectFactsResult(Result):

@@ -48,6 +48,7 @@ class McpServerStatus(OpenShape):
     status: str
     tool_count: int | None = None
     error: str | None = None
+    notice: str | None = None
 
 
 class SessionLiveInfo(OpenShape):
