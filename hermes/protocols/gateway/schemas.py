@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, Strict
 
 from hermes.outcomes import CancelReason, Cause
 from hermes.protocols.rpc.method_table import StrictParams
 
 Json = Any
+
+# A word or a number that could be read as yes is no consent.
+Flag = Annotated[bool, Strict()]
 
 
 def _known_profile(name: str | None) -> str | None:
@@ -83,16 +86,16 @@ def cancel_reason(reason: AnyReason) -> CancelReason:
 
 
 class ClientCapabilitiesParams(GatewayParams):
-    server_requests: bool | None = None
-    legacy_requests: bool | None = None
-    tool_progress: bool | None = None
-    steers: bool | None = None
-    turn_ids: bool | None = None
+    server_requests: Flag | None = None
+    legacy_requests: Flag | None = None
+    tool_progress: Flag | None = None
+    steers: Flag | None = None
+    turn_ids: Flag | None = None
 
 
 class SessionActivateParams(SessionParams):
     cols: int | None = None
-    omit_messages: bool = False
+    omit_messages: Flag = False
 
 
 class SessionActiveListParams(GatewayParams):
@@ -128,37 +131,37 @@ class SessionCreateParams(KeyedParams):
     cols: int | None = None
     source: str = "tui"
     cwd: str | None = None
-    cwd_explicit: bool = False
+    cwd_explicit: Flag = False
     messages: list[SeedMessage] | None = None
     parent_session_id: str | None = None
     title: str | None = None
     model: str | None = None
     provider: str | None = None
     reasoning_effort: str | None = None
-    fast: bool | None = None
+    fast: Flag | None = None
     service_tier: str | None = None
-    close_on_disconnect: bool = False
-    hidden: bool = False
-    follow_profile_config: bool = False
-    room_plumbing: bool | None = None
+    close_on_disconnect: Flag = False
+    hidden: Flag = False
+    follow_profile_config: Flag = False
+    room_plumbing: Flag | None = None
 
 
 class SessionListParams(GatewayParams):
     title: str | None = None
     limit: int = Field(200, ge=1, le=10_000)
-    include_hidden: bool = False
+    include_hidden: Flag = False
 
 
 class SessionResumeParams(GatewayParams):
     session_id: str
     cols: int | None = None
     source: str | None = None
-    lazy: bool = False
-    defer_history: bool = False
-    omit_messages: bool = False
-    eager_build: bool = False
-    close_on_disconnect: bool = False
-    inline_images: bool = True
+    lazy: Flag = False
+    defer_history: Flag = False
+    omit_messages: Flag = False
+    eager_build: Flag = False
+    close_on_disconnect: Flag = False
+    inline_images: Flag = True
 
 
 class SessionTitleParams(KeyedSessionParams):
@@ -171,11 +174,11 @@ class SessionTitleParams(KeyedSessionParams):
 class PromptSubmitParams(KeyedSessionParams):
     text: Json = None
     display_kind: str | None = None
-    interrupted: bool | None = None
-    queued: bool = False
+    interrupted: Flag | None = None
+    queued: Flag = False
     surface: str | None = None
     voice_context: Annotated[str | None, Field(max_length=6000)] = None
-    voice_turn: bool | None = None
+    voice_turn: Flag | None = None
     title_preview: Annotated[str | None, Field(max_length=1000)] = None
     client_message_id: Annotated[str | None, Field(max_length=200)] = None
     truncate_before_user_ordinal: Json = None
@@ -197,7 +200,7 @@ class PromptSubmitParams(KeyedSessionParams):
 class SessionInterruptParams(KeyedSessionParams):
     expected_hosted_task_id: str | None = None
     reason: AnyReason = None
-    clear_queue: bool = True
+    clear_queue: Flag = True
 
 
 class SessionTextParams(KeyedParams):
@@ -210,7 +213,7 @@ class SessionTextParams(KeyedParams):
 class ApprovalRespondParams(KeyedParams):
     session_id: str | None = None
     choice: Json = "deny"
-    all: bool = False
+    all: Flag = False
     request_id: str | None = None
 
 
@@ -263,4 +266,4 @@ class TreeGetParams(GatewayParams):
 
 
 class TreeSubscribeParams(GatewayParams):
-    subscribed: bool = True
+    subscribed: Flag = True

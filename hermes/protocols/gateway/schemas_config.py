@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hermes.protocols.gateway.schemas import GatewayParams, KeyedParams, KeyedSessionParams, SessionParams
+from hermes.protocols.gateway.schemas import Flag, GatewayParams, KeyedParams, KeyedSessionParams, SessionParams
 
 Json = Any
 
@@ -24,13 +24,13 @@ class ConfigSetParams(KeyedParams):
     value: Json = None
     session_id: str | None = None
     scope: str | None = None
-    confirm_expensive_model: bool = False
+    confirm_expensive_model: Flag = False
 
 
 class ReloadMcpParams(KeyedParams):
     session_id: str | None = None
-    confirm: bool | None = None
-    always: bool = False
+    confirm: Flag | None = None
+    always: Flag = False
     rev: str | None = None
 
 
@@ -40,9 +40,9 @@ class SetupRuntimeCheckParams(GatewayParams):
 
 class ModelOptionsParams(GatewayParams):
     session_id: str | None = None
-    explicit_only: bool = False
-    include_unconfigured: bool = False
-    refresh: bool = False
+    explicit_only: Flag = False
+    include_unconfigured: Flag = False
+    refresh: Flag = False
 
 
 class ModelSaveKeyParams(KeyedParams):
@@ -105,7 +105,7 @@ class InsightsGetParams(GatewayParams):
 
 
 class ProfilesListParams(GatewayParams):
-    include_sessions: bool = False
+    include_sessions: Flag = False
 
 
 class LlmOneshotParams(GatewayParams):

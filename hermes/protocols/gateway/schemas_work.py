@@ -8,6 +8,7 @@ from pydantic import Field
 
 from hermes.protocols.gateway.schemas import (
     AnyReason,
+    Flag,
     GatewayParams,
     KeyedParams,
     KeyedSessionParams,
@@ -47,11 +48,11 @@ class SessionCompressParams(KeyedSessionParams):
 class SessionArchiveParams(KeyedParams):
     session_id: str | None = None
     session_key: str | None = None
-    archived: bool = True
+    archived: Flag = True
 
 
 class SessionSetHiddenParams(KeyedSessionParams):
-    hidden: bool
+    hidden: Flag
 
 
 class SessionCwdSetParams(KeyedSessionParams):
@@ -74,7 +75,7 @@ class ProcessKillParams(KeyedSessionParams):
 
 
 class DelegationPauseParams(KeyedParams):
-    paused: bool = True
+    paused: Flag = True
 
 
 class SubagentInterruptParams(KeyedParams):
@@ -107,7 +108,7 @@ class SpawnTreeSaveParams(KeyedParams):
 
 class SpawnTreeListParams(GatewayParams):
     session_id: str | None = None
-    cross_session: bool = False
+    cross_session: Flag = False
     limit: int = Field(50, ge=1, le=1000)
 
 

@@ -96,6 +96,19 @@ async def test_a_malformed_approval_is_a_denial(autojump_clock: Any, answer: Any
         assert outcome in _tool_result(host)
 
 
+@pytest.mark.parametrize("every", ["yes", "true", "on", "false", 1, 0, 1.0, [True]])
+async def test_only_a_boolean_settles_all_approvals(every: Any, autojump_clock: Any) -> None:
+    async with running_tree(_services()) as tree, connected(tree) as host:
+        session_id = await _asked(host)
+        question = await host.question("approval")
+        with pytest.raises(Refusal, match="-32602"):
+            await host.call("approval.respond", session_id=session_id, choice="once", all=every)
+        assert len((await host.call("approval.pending", session_id=session_id))["approvals"]) == 1
+        assert await host.call("approval.respond", session_id=session_id, choice="deny", all=True) == {"resolved": 1}
+        await host.event("message.complete")
+        assert "'choice': 'deny'" in _tool_result(host) and question["id"]
+
+
 async def test_an_error_answer_fails_fast(autojump_clock: Any) -> None:
     async with running_tree(_services()) as tree, connected(tree) as host:
         await _asked(host)

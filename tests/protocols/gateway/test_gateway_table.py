@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from hermes.config import load_settings
 from hermes.live_config import LiveConfig
@@ -325,3 +326,21 @@ async def test_a_rewind_of_a_busy_session_is_refused_and_queues_nothing(tmp_path
         rewind = {"session_id": made.session_id, "text": "x", "truncate_before_row_id": 1, "confirm_truncate": True}
         assert (await refusal(made, "prompt.submit", rewind)).code == 4009
         assert made.tree.registry.get(made.session_id).slot.queued == ()
+
+
+FLAGS = [
+    (name, field)
+    for name in STDIO_TABLE.names()
+    for field, info in STDIO_TABLE.find(name).params.model_fields.items()  # type: ignore[union-attr]
+    if bool in (info.annotation, *get_args(info.annotation)) or "Strict" in repr(info.annotation)
+]
+
+
+@pytest.mark.parametrize(("name", "field"), FLAGS)
+def test_what_only_looks_like_yes_is_no_boolean(name: str, field: str) -> None:
+    method = STDIO_TABLE.find(name)
+    assert method is not None
+    for value in ("yes", "true", "on", "0", 1, 0, 1.0):
+        with pytest.raises(ValidationError) as caught:
+            method.params.model_validate({field: value})
+        assert (field,) in [error["loc"][:1] for error in caught.value.errors()]
