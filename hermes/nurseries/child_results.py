@@ -118,12 +118,21 @@ def tool_trace(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [
         {
             "tool": row.tool_name,
-            "status": "ok" if row.effect_disposition is None else "stopped",
+            "status": _tool_status(row),
             "size": len(row.text),
         }
         for row in rows
         if row.role == "tool"
     ]
+
+
+def _tool_status(row: Row) -> str:
+    told = row.display_metadata or {}
+    if row.effect_disposition is not None:
+        return "stopped"
+    if told.get("blocked"):
+        return "blocked"
+    return "error" if told.get("failed") else "ok"
 
 
 def schema_problem(text: str, schema: Mapping[str, Any]) -> str | None:

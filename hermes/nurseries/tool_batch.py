@@ -296,6 +296,8 @@ def tool_row(result: ToolResult, now: float) -> Row:
     if result.is_error and result.disposition is None:
         # The content may be plain text: without this, a loaded session would show the call as one that went well.
         metadata = {**(metadata or {}), "failed": True}
+        if result.status == "blocked":
+            metadata["blocked"] = True
     return Row(
         role="tool",
         content=content,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 import trio
 
-from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest
+from hermes.agent.ports import DeltaSink, ModelFinished, ModelRequest, ToolContext, ToolOutput
+from hermes.agent.tools.base import blocked
 from hermes.errors import NotFound, SessionBusy
 from hermes.events import SessionEvent, SubagentProgress, TurnStarted
 from hermes.messages import Prompt, TurnLimits
@@ -19,6 +20,7 @@ from hermes.outcomes import CancelReason, Cause
 from hermes.settings import Settings
 from tests.support.child_agents import DELEGATE, ModelByTask, ask_for
 from tests.support.core import (
+    PlainTool,
     Reply,
     call,
     events_of,
@@ -93,6 +95,37 @@ async def test_a_childs_tools_are_told_between_its_start_and_its_end(autojump_cl
         await turn.wait_ended()
         assert progress(events_of(session)) == ["spawn_requested", "start", "progress", "tool", "complete"]
         assert results_of(session)[0]["tool_trace"] == [{"tool": "nap", "status": "ok", "size": 6}]
+
+
+async def test_the_trace_of_a_child_tells_how_each_of_its_tools_ended(autojump_clock: trio.abc.Clock) -> None:
+    async def play(ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+        if arguments["end"] == "crash":
+            raise RuntimeError("broken")
+        if arguments["end"] == "blocked":
+            raise blocked("not here")
+        return ToolOutput("said", is_error=arguments["end"] == "error", status=arguments["end"])
+
+    ends = ("ok", "error", "crash", "blocked")
+    calls = [call("play", f"c{number}", end=end) for number, end in enumerate(ends)]
+    replies = [say("", calls=[*calls, call("no_such_tool", "c9")]), say("done")]
+
+    async def child(request: ModelRequest, on_delta: DeltaSink) -> ModelFinished:
+        return await replies.pop(0)(request, on_delta)
+
+    tools = [DELEGATE, PlainTool("play", play)]
+    services, _ = make_services(model=ModelByTask(ask_for("find"), say("ok"), find=child), tools=tools)
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await session.submit_nowait(Prompt("go")).wait_turn()
+        assert turn is not None
+        await turn.wait_ended()
+        assert [(one["tool"], one["status"]) for one in results_of(session)[0]["tool_trace"]] == [
+            ("play", "ok"),
+            ("play", "error"),
+            ("play", "error"),
+            ("play", "blocked"),
+            ("no_such_tool", "error"),
+        ]
 
 
 async def test_a_stop_of_the_parent_reaches_every_child_with_the_parent_as_its_cause(
