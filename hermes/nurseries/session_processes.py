@@ -252,6 +252,7 @@ class SessionProcesses:
         """
         now = self._now()
         self._forget_old(now)
+        self._make_room()
         process_id = self._ids("proc")
         shown = ShownOutput(self._owner.services.redact, lambda text: self._tell(ProcessOutput(process_id, text)))
         process = BackgroundProcess(
@@ -279,6 +280,7 @@ class SessionProcesses:
     ) -> BackgroundProcessInfo:
         now = self._now()
         self._forget_old(now)
+        self._make_room()
         process_id = self._ids("proc")
 
         shown = ShownOutput(self._owner.services.redact, lambda text: self._tell(ProcessOutput(process_id, text)))
@@ -300,6 +302,7 @@ class SessionProcesses:
     # --- looking and acting ---
 
     def list(self) -> Sequence[BackgroundProcessInfo]:
+        self._forget_old(self._now())
         return [self._info(process_id, kept) for process_id, kept in self._kept.items()]
 
     def running(self) -> Iterator[tuple[str, BackgroundProcess]]:
@@ -397,6 +400,7 @@ class SessionProcesses:
         )
 
     def _find(self, process_id: str) -> tuple[str, Kept]:
+        self._forget_old(self._now())
         kept = self._kept.get(process_id)
         if kept is not None:
             return process_id, kept
@@ -440,12 +444,18 @@ class SessionProcesses:
         self._owner.emit(event)
 
     def _forget_old(self, now: float) -> None:
-        finished = [(name, kept) for name, kept in self._kept.items() if kept.process.gone]
-        for name, kept in finished:
+        for name, kept in self._finished():
             if now - (kept.ended_at or now) > KEPT_FINISHED_S:
                 del self._kept[name]
+
+    def _make_room(self) -> None:
+        """For one more: those that ended first are forgotten first."""
+        finished = sorted(self._finished(), key=lambda one: one[1].ended_at or 0.0)
         for name, _ in finished[: max(0, len(self._kept) - MAX_KEPT + 1)]:
-            self._kept.pop(name, None)
+            del self._kept[name]
+
+    def _finished(self) -> Sequence[tuple[str, Kept]]:
+        return [(name, kept) for name, kept in self._kept.items() if kept.process.gone]
 
 
 class TurnProcesses:

@@ -4,98 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from hermes.agent.ports import BackgroundProcessInfo, ProcessRequest
+from hermes.agent.ports import ProcessRequest
 from hermes.agent.redaction import redact
 from hermes.errors import ProcessNotFound, SessionClosing, Unsupported
-from hermes.events import ProcessEnded, ProcessOutput, SessionEvent
+from hermes.events import ProcessEnded, ProcessOutput
 from hermes.messages import Prompt
 from hermes.nurseries import session_processes as module
 from hermes.nurseries.background_process import BackgroundProcess
-from hermes.nurseries.ids import counting_ids
-from hermes.nurseries.process_tree import owner_tag, read_stat
-from hermes.nurseries.processes import ProcessSupervisor
-from hermes.nurseries.scopes import LiveTree, ReasonScope
-from hermes.nurseries.session_processes import KEPT_FINISHED_S, MAX_KEPT, HeadAndTail, SessionProcesses
-from hermes.nurseries.turn_slot import Submission, TurnSlot
-
-
-@dataclass(frozen=True)
-class Hiding:
-    redact: Callable[[str], str]
-
-
-class Owner:
-    """A session as far as processes need one."""
-
-    key = "20260101_000000_000001"
-
-    def __init__(self, nursery: trio.Nursery, hide: Callable[[str], str]) -> None:
-        self.services = Hiding(hide)
-        self.scope = ReasonScope("session", "s", None, tree=LiveTree())
-        self.events: list[SessionEvent] = []
-        self.finished: list[tuple[BackgroundProcessInfo, str]] = []
-        self.slot = TurnSlot(max_queued=4)
-        self.closing = False
-        self._nursery = nursery
-
-    async def start_background_process(self, process: BackgroundProcess, name: str) -> None:
-        await self._nursery.start(process.supervise)
-
-    def start_soon(self, fn: Callable[..., Any], *args: Any, name: str) -> None:
-        if self.closing:
-            raise SessionClosing
-        self._nursery.start_soon(fn, *args, name=name)
-
-    async def supervise_process(self, process: BackgroundProcess, name: str) -> None:
-        await process.supervise()
-
-    def emit(self, event: SessionEvent) -> int:
-        self.events.append(event)
-        return len(self.events)
-
-    def process_finished(self, info: BackgroundProcessInfo, output: str) -> None:
-        self.finished.append((info, output))
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@asynccontextmanager
-async def session_processes(
-    tmp_path: Path, hide: Callable[[str], str] = str
-) -> AsyncIterator[tuple[SessionProcesses, Owner, Clock]]:
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            owner, clock = Owner(nursery, hide), Clock()
-            supervisor = ProcessSupervisor(owner_tag(str(tmp_path)), kill_grace=0.2)
-            yield SessionProcesses(owner, supervisor, counting_ids(), clock), owner, clock
-            nursery.cancel_scope.cancel()
-
-
-def shell(script: str, **options: object) -> ProcessRequest:
-    environment = {"PATH": os.environ["PATH"]}
-    return ProcessRequest(("/bin/sh", "-c", script), cwd="/", env=environment, **options)  # type: ignore[arg-type]
-
-
-def ignore(_chunk: bytes) -> None: ...
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await trio.sleep(0.005)
+from hermes.nurseries.process_tree import read_stat
+from hermes.nurseries.scopes import ReasonScope
+from hermes.nurseries.session_processes import HeadAndTail
+from hermes.nurseries.turn_slot import Submission
+from tests.support.session_processes import ignore, session_processes, shell, until
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
@@ -270,21 +196,6 @@ async def test_a_terminal_follows_the_size_of_its_client(tmp_path: Path) -> None
         await processes.write(info.process_id, b"go\n")
         await processes.wait(info.process_id, 10)
         assert "43 132" in processes.log(info.process_id)
-
-
-async def test_finished_processes_are_forgotten_after_a_while_and_beyond_a_number(tmp_path: Path) -> None:
-    async with session_processes(tmp_path) as (processes, _, clock):
-        old = await processes.start(shell("true"), command="old", notify=False, turn_id="t1")
-        await processes.wait(old.process_id, 10)
-        await processes.kill(old.process_id)
-        clock.now += KEPT_FINISHED_S + 1
-        alive = await processes.start(shell("sleep 60"), command="alive", notify=False, turn_id="t1")
-        assert [info.command for info in processes.list()] == ["alive"]
-        for number in range(MAX_KEPT + 3):
-            info = await processes.start(shell("true"), command=str(number), notify=False, turn_id="t1")
-            await processes.kill(info.process_id)
-        assert len(processes.list()) <= MAX_KEPT
-        assert processes.get(alive.process_id).status == "running"
 
 
 async def test_leaving_the_session_kills_what_it_runs(tmp_path: Path) -> None:
