@@ -23,7 +23,7 @@ from hermes.agent.redaction import redact
 from hermes.agent.store.leases import current_owner, provably_dead
 from hermes.agent.store.schema import JournalMode
 from hermes.agent.tool_display import tool_preview
-from hermes.agent.tools.registry import build_tools, load_plugins
+from hermes.agent.tools.registry import build_tools, knows_v4a, load_plugins
 from hermes.agent.tools.services import ToolServices
 from hermes.agent.tools.spillover import write_spillover
 from hermes.config import LoadedSettings, child_environment, proxy_variables
@@ -172,7 +172,7 @@ def _tool_builder(
             disabled=settings.agent.disabled_toolsets,
             may_delegate=depth < settings.delegation.max_spawn_depth,
             child=depth > 0,
-            v4a=resolved is not None and resolved.model.startswith(("gpt-", "o3", "o4", "codex")),
+            v4a=resolved is not None and knows_v4a(resolved.model),
             memory=settings.memory.memory_enabled or settings.memory.user_profile_enabled,
             plugins=plugins(),
             attached=options.pop("extra"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hermes.agent.ports import ToolContext, ToolFlags, ToolOutput, ToolSpec
@@ -15,6 +15,15 @@ _IMAGES = {
     "type": "array",
     "items": {"type": "string"},
     "description": "Images that it is to see: paths, http(s) URLs or data URLs.",
+}
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "output_schema": ("a JSON schema, an object", lambda value: isinstance(value, Mapping)),
+    "toolsets": (
+        "a list of names",
+        lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+    ),
+    "role": ("leaf or orchestrator", lambda value: value in ("leaf", "orchestrator")),
+    "group": ("a text", lambda value: isinstance(value, str)),
 }
 _FIELDS = ("context", "toolsets", "output_schema", "images", "group", "role", "model")
 
@@ -111,6 +120,14 @@ def _tasks(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
             raise failure(f"task {index} has no goal")
         task: dict[str, Any] = {"goal": goal.strip()}
         if isinstance(item, Mapping):
+            _check(index, item)
             task |= {name: item[name] for name in _FIELDS if item.get(name)}
         tasks.append(task)
     return tasks
+
+
+def _check(index: int, item: Mapping[str, Any]) -> None:
+    """What would change nothing, or other than meant, is refused: a child costs more than a second call."""
+    for name, (wanted, fits) in _KINDS.items():
+        if item.get(name) is not None and not fits(item[name]):
+            raise failure(f"task {index}: {name} must be {wanted}")

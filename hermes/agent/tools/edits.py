@@ -105,15 +105,25 @@ def guard_text(text: str) -> None:
         raise failure("the text holds the mask of a redacted secret; writing it would destroy the value")
 
 
-def guard_stale(ctx: ToolContext, path: Path, old: FileText | None, *, whole: bool) -> None:
-    """Refuse to write over what the session has not seen: changed since its last read, or (``whole``) read in part."""
+def guard_stale(
+    ctx: ToolContext, services: ToolServices, path: Path, old: FileText | None, *, whole: bool
+) -> str | None:
+    """Refuse to write over what the session has not seen: changed since its last read, or (``whole``) read in part.
+
+    Returns a note if what is there, and was never read here, comes from another agent.
+    """
     entry = seen(ctx.memory, str(path))
-    if entry is None or old is None:
-        return
+    if old is None:
+        return None
+    by_another = services.writers.is_by_another(str(path), old.digest, ctx.session_key)
+    if entry is None:
+        return f"another agent of this server had written {path} before this change" if by_another else None
     if entry.digest != old.digest:
-        raise failure(f"{path} changed on disk since it was read; read it again before writing")
+        how = "was written by another agent of this server" if by_another else "changed on disk"
+        raise failure(f"{path} {how} since it was read; read it again before writing")
     if whole and not entry.complete:
         raise failure(f"only a part of {path} was read; read the rest first, or use patch")
+    return None
 
 
 async def apply_edits(ctx: ToolContext, services: ToolServices, tool: str, edits: Sequence[FileEdit]) -> list[str]:
@@ -134,7 +144,9 @@ async def apply_edits(ctx: ToolContext, services: ToolServices, tool: str, edits
         if write.data is None or edit.new_text is None:
             forget(ctx.memory, str(write.path))
         else:
-            note_written(ctx.memory, str(write.path), digest_of(write.data), len(edit.new_text.splitlines()))
+            digest = digest_of(write.data)
+            note_written(ctx.memory, str(write.path), digest, len(edit.new_text.splitlines()))
+            services.writers.note(str(write.path), digest, ctx.session_key)
     return made
 
 

@@ -180,7 +180,7 @@ class WriteFile(BuiltinTool):
         target = await trio.to_thread.run_sync(resolve_target, absolute(ctx, str(arguments["path"])))
         guard_target(ctx, self.services, target)
         path, old = await load_target(ctx, str(target))
-        guard_stale(ctx, path, old, whole=True)
+        note = guard_stale(ctx, self.services, path, old, whole=True)
         edit = FileEdit(path, old, content)
         made = await apply_edits(ctx, self.services, "write_file", [edit])
         verified, check, size = await verify(ctx, edit)
@@ -193,6 +193,8 @@ class WriteFile(BuiltinTool):
         }
         if check is not None:
             body["lint"] = check
+        if note is not None:
+            body["note"] = note
         if not verified:
             body["error"] = "the file does not hold what was written; another program may have changed it"
         verb = "created" if old is None else "wrote"

@@ -82,14 +82,14 @@ class Patch(BuiltinTool):
         path, present = await self._target(ctx, shown)
         if present is None:
             raise failure(f"{shown} does not exist; use write_file to create it", success=False)
-        guard_stale(ctx, path, present, whole=False)
+        others = guard_stale(ctx, self.services, path, present, whole=False)
         every = bool(arguments.get("replace_all"))
         replaced = await trio.to_thread.run_sync(_replaced, present, shown, old, new, every)
         if replaced.text == present.text:
             return result({"success": True, "no_change": True, "resolved_path": str(path)})
         edit = FileEdit(path, present, replaced.text)
-        note = [replaced.note] if replaced.note else []
-        return await self._finish(ctx, [edit], note, {"replacements": replaced.count, "resolved_path": str(path)})
+        notes = [note for note in (replaced.note, others) if note]
+        return await self._finish(ctx, [edit], notes, {"replacements": replaced.count, "resolved_path": str(path)})
 
     async def _target(self, ctx: ToolContext, shown: str) -> tuple[Path, FileText | None]:
         target = await trio.to_thread.run_sync(resolve_target, absolute(ctx, shown))
@@ -121,7 +121,8 @@ class Patch(BuiltinTool):
             earlier = edits.get(path)
             if old is None or (earlier is not None and earlier.new_text is None):
                 raise BadPatch(f"{change.path} does not exist")
-            guard_stale(ctx, path, old, whole=False)
+            others = guard_stale(ctx, self.services, path, old, whole=False)
+            notes += [others] if others else []
             if change.action == "delete":
                 edits[path] = FileEdit(path, old, None)
                 continue

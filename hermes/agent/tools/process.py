@@ -147,13 +147,17 @@ def _log(process_id: str, output: str, arguments: Mapping[str, Any]) -> dict[str
     limit = max(1, int(arguments.get("limit") or 200))
     offset = arguments.get("offset")
     start = max(0, len(lines) - limit) if not offset else max(0, int(offset) - 1)
-    shown = lines[start : start + limit]
-    return {
+    shown = "\n".join(lines[start : start + limit])
+    body: dict[str, Any] = {
         "session_id": process_id,
-        "output": "\n".join(shown)[-_MAX_LOG:],
+        "output": shown[-_MAX_LOG:],
         "first_line": start + 1,
         "total_lines": len(lines),
     }
+    if len(shown) > _MAX_LOG:
+        body["left_out"] = len(shown) - _MAX_LOG
+        body["first_line"] += shown[:-_MAX_LOG].count("\n")
+    return body
 
 
 def _number(value: Any, default: float) -> float:

@@ -12,7 +12,7 @@ MAX_FILES = 2000
 
 @dataclass(slots=True)
 class FileSeen:
-    """``ranges`` are 1-based line ranges, inclusive; ``writer`` tells who wrote it last: this session or another."""
+    """``ranges`` are 1-based line ranges, inclusive; ``written_here``: what is on disk comes from this session."""
 
     digest: str
     total_lines: int
@@ -31,6 +31,24 @@ class FileSeen:
                 return False
             reached = max(reached, last)
         return reached >= self.total_lines
+
+
+class Writers:
+    """Which session wrote a file last, of all sessions of the server: agents that work side by side share files."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, str]] = {}
+
+    def note(self, path: str, digest: str, session_key: str) -> None:
+        self._last.pop(path, None)
+        self._last[path] = digest, session_key
+        if len(self._last) > MAX_FILES:
+            del self._last[next(iter(self._last))]
+
+    def is_by_another(self, path: str, digest: str, session_key: str) -> bool:
+        """Whether exactly this content was written by a session other than this one."""
+        written, by = self._last.get(path, ("", session_key))
+        return written == digest and by != session_key
 
 
 def seen(memory: SessionMemory, path: str) -> FileSeen | None:

@@ -26,11 +26,14 @@ from hermes.agent.tools.shell import Terminal
 from hermes.agent.tools.skills import SkillsList, SkillView
 from hermes.agent.tools.stored_secrets import RequestSecret
 from hermes.agent.tools.todo import TodoList
+from hermes.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 log = logging.getLogger(__name__)
+
+_OPENAI_FAMILY = lazy_pattern(r"(?:ft:)?(?:gpt-|chatgpt|codex|o\d)")
 
 BUILT_IN: tuple[type[BuiltinTool], ...] = (
     Terminal,
@@ -160,6 +163,11 @@ def _expanded(names: tuple[str, ...]) -> frozenset[str]:
         else:
             waiting.extend(inner)
     return frozenset(leaves)
+
+
+def knows_v4a(model: str) -> bool:
+    """Whether a model is of the family that was taught that patch format, under whichever provider's name."""
+    return _OPENAI_FAMILY.match(model.lower().rpartition("/")[2]) is not None
 
 
 def build_tools(

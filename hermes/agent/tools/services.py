@@ -9,6 +9,7 @@ from typing import Protocol
 
 from hermes.agent.command_targets import Scene
 from hermes.agent.path_rules import PathPolicy
+from hermes.agent.tools.read_memory import Writers
 from hermes.records import dataclass
 
 
@@ -79,6 +80,8 @@ class ToolServices:
     connections: Connections | None = None
     child: tuple[str, ...] | None = None
     """The command that runs a Python function in a process of its own; what may take for ever, is done there."""
+
+    writers: Writers = field(default_factory=Writers)
 
     def scene(self, cwd: str) -> Scene:
         return Scene(cwd, str(self.user_home), str(self.agent_home), self.own_pids)
