@@ -52,6 +52,8 @@ class McpConnection:
         self.ended = ended
         self._session = session
         self._entries = entries
+        self.closing = False
+        """Set when it is being taken down, which ``ended`` need not know yet."""
         self._nursery = nursery
         self._calls = 0
         self._check: trio.Event | None = None
@@ -90,6 +92,11 @@ class McpConnection:
             if not answered:
                 self.check_soon()
 
+    @property
+    def is_over(self) -> bool:
+        """Nothing can be called over it any more."""
+        return self.closing or self.ended.settled
+
     async def wait_checked(self) -> None:
         """Wait until no sign of life is being waited for."""
         while self._check is not None:
@@ -97,7 +104,7 @@ class McpConnection:
 
     def check_soon(self) -> None:
         """Ask the server for a sign of life, unless it is being asked already."""
-        if self._check is None and not self.ended.settled:
+        if self._check is None and not self.is_over:
             self._check = trio.Event()
             self._nursery.start_soon(self._check_alive, self._check, name=f"check of mcp {self.config.name}")
 
@@ -220,7 +227,11 @@ async def hold(
                 listing = await _started(connection, nursery)
                 on_ready(connection, listing)
                 nursery.start_soon(connection.keep_listing, on_listing, name=f"tools of mcp {config.name}")
-                await ended.wait()
+                try:
+                    await ended.wait()
+                finally:
+                    # The way may have broken down: why, is told when all of it is gone. A call must not be begun now.
+                    connection.closing = True
             nursery.cancel_scope.cancel(reason="the connection has ended")
 
 

@@ -168,7 +168,8 @@ class McpServer:
         """A connection that is up, made if need be. Raises ``McpFailure``."""
         for _ in range(TRIES):
             life = self._life
-            if life is not None and life.ended.settled:
+            known = life.ready.value if life is not None else None
+            if life is not None and (life.ended.settled or (known is not None and known.is_over)):
                 await life.over.wait()
                 continue
             if life is None:
@@ -180,7 +181,7 @@ class McpServer:
             if connection is None:
                 raise McpFailure(f"cannot be used: it {self.error}")
             await connection.wait_checked()
-            if not connection.ended.settled:
+            if not connection.is_over:
                 return connection
         raise McpFailure(f"cannot be used: it {self.error or 'is restarting'}")
 
