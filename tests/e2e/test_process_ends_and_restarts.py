@@ -144,7 +144,7 @@ async def test_an_end_in_the_same_moment_as_the_servers_is_told_whole_or_not_at_
                 async with mortal_servers(home, environment(provider)) as servers:
                     server, key, process_id = await begin(servers)
                     (home / "go").touch()
-                    await trio.sleep(dice.uniform(0, 0.06))
+                    await trio.sleep(dice.uniform(0, 0.025))
                     server.process.send_signal(how)
                     await server.exit_code()
                     rows = await look_in_the_next_life(servers, provider, key, process_id)
