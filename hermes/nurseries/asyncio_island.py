@@ -65,6 +65,10 @@ async def run_asyncio_tool(
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + patience + LAST_STEPS):
                 await leashes.end_all(loop, patience)
+            if task.done() and not task.cancelled():
+                # Asked for even where an interrupt of the program goes past the result: asyncio complains of a task
+                # that nobody asked when it is collected, in the middle of whatever the program does then.
+                task.exception()
     # Outside: open_loop() would wrap an error in groups.
     return _result(task)
 

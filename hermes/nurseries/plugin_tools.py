@@ -72,12 +72,23 @@ class PluginTool:
         """What the plugin itself says of a call; None when it says nothing or fails."""
         own = getattr(self._plugin, what, None)
         try:
-            return None if own is None else read(own(arguments))
-        except BaseException as error:
-            if not ends_only_the_plugin(error):
-                raise
-            log.warning("`%s` of the tool %s failed", what, self.spec.name, exc_info=error)
+            return None if own is None else _answer(own, read, arguments)
+        except _Failed as failed:
+            log.warning("`%s` of the tool %s failed", what, self.spec.name, exc_info=failed.__cause__)
             return None
+
+
+class _Failed(Exception):
+    """Foreign code raised something, its cause, that is its own affair."""
+
+
+def _answer(own: Callable[[Mapping[str, Any]], Any], read: Callable[[Any], T], arguments: Mapping[str, Any]) -> T:
+    try:
+        return read(own(arguments))
+    except BaseException as error:
+        if not ends_only_the_plugin(error):
+            raise
+        raise _Failed from error
 
 
 def adapt_plugins(plugins: Iterable[object], host: PluginHost) -> tuple[Tool, ...]:

@@ -27,7 +27,8 @@ BOUNDARIES = frozenset(
         "nurseries/asyncio_island.py",
     }
 )
-THREADING = frozenset({"agent/store/writer.py", "embedding/blocking.py"})
+# The last one starts no thread: it asks which one it is in.
+THREADING = frozenset({"agent/store/writer.py", "embedding/blocking.py", "agent/tools/base.py"})
 CODES = frozenset({"protocols/error_table.py", "protocols/wire/jsonrpc.py"})
 
 # Packages that may be imported inside a function, and where ("" is everywhere).
