@@ -30,6 +30,7 @@ from hermes.nurseries.process_spec import ProcessSpec, SpawnFailed
 from hermes.nurseries.processes import ProcessSupervisor
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.settlement import Settlement
+from hermes.outcomes import CancelReason
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,13 @@ class LocalModelServer:
         model = life.model
         scope = ReasonScope("local_model", model.name, parent)
         scope.pids = lambda: self._supervisor.pids_of_node(scope.node_id)
+
+        def stop(reason: CancelReason) -> bool:
+            # In the same breath: who asks from now on gets another one.
+            self._give_up(life)
+            return scope.cancel(reason)
+
+        scope.on_cancel = stop
         spec = ProcessSpec(
             (*self._child, str(model.path)), self._environment(), node_id=scope.node_id, name="local model"
         )
