@@ -12,11 +12,13 @@ import re
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 import trio
 
 from hermes.agent.loop_settings import CompressionSettings
 from hermes.agent.ports import ModelFinished, ResolvedModel
+from hermes.agent.stored_views import stored_todos
 from hermes.agent.tokens import row_tokens, rows_tokens, text_tokens
 from hermes.errors import ProviderError
 from hermes.messages import Row
@@ -288,6 +290,9 @@ def handoff_row(plan: CompressionPlan, summary: str, now: float, redact: Redact)
     quoted = _user_words(plan.middle)
     if quoted:
         parts.append("Earlier messages of the user, word for word:\n" + "\n".join(quoted))
+    todos = _todos_left_out(plan)
+    if todos:
+        parts.append("The to-do list as it stands:\n" + redact("\n".join(map(_todo_line, todos))))
     parts.append(HANDOFF_FOOT)
     newest = _newest_prompt(plan)
     if newest is not None:
@@ -301,9 +306,19 @@ def handoff_row(plan: CompressionPlan, summary: str, now: float, redact: Redact)
             "compaction": True,
             "summarized_rows": len(plan.middle),
             **({} if newest is None else {"holds_prompt": True}),
+            **({"todos": todos} if todos else {}),
         },
         compacted_summary=True,
     )
+
+
+def _todos_left_out(plan: CompressionPlan) -> list[dict[str, Any]]:
+    """The to-do list, if no result that stays holds a newer one."""
+    return [] if stored_todos(plan.tail) is not None else stored_todos((*plan.head, *plan.middle)) or []
+
+
+def _todo_line(item: Mapping[str, Any]) -> str:
+    return f"- {item.get('id')} ({item.get('status')}): {item.get('content')}"
 
 
 def _user_words(rows: Sequence[Row]) -> list[str]:

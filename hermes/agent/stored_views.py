@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes.messages import Row
@@ -33,13 +33,29 @@ def derive_title(text: str) -> str:
 
 
 def latest_todos(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The to-do list as the newest stored result of the tool left it."""
+    """The to-do list as the rows leave it; empty if they say nothing of one."""
+    return stored_todos(rows) or []
+
+
+def stored_todos(rows: Sequence[Row]) -> list[dict[str, Any]] | None:
+    """The list in the newest result of the tool, or in a summary that stands for that; None if there is neither."""
     for row in reversed(rows):
-        if row.role == "tool" and row.tool_name in TODO_TOOLS:
+        if row.compacted_summary or (row.role == "tool" and row.tool_name in TODO_TOOLS):
             todos = (row.display_metadata or {}).get("todos")
+            if todos is None and row.role == "tool":
+                todos = _todos_in(row.text)
             if isinstance(todos, (list, tuple)):
-                return [dict(item) for item in todos]
-    return []
+                return [dict(item) for item in todos if isinstance(item, Mapping)]
+    return None
+
+
+def _todos_in(text: str) -> Any:
+    """Results of old are stored without the list beside them."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value.get("todos") if isinstance(value, Mapping) else None
 
 
 def unfinished_turn(rows: Sequence[Row]) -> dict[str, Any] | None:

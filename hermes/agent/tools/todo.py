@@ -96,11 +96,6 @@ def _listing(memory: SessionMemory, note: str | None) -> ToolOutput:
     body: dict[str, Any] = {"todos": memory.todos, "summary": {"total": len(memory.todos), **counts}}
     if note:
         body["note"] = note
-    return result(body, summary=f"{counts['completed']} of {len(memory.todos)} done")
-
-
-def restore(memory: SessionMemory, result_content: Mapping[str, Any]) -> None:
-    """Take the list from the last stored result, after a resume."""
-    todos = result_content.get("todos")
-    if isinstance(todos, list):
-        memory.todos = [dict(item) for item in todos if isinstance(item, Mapping)]
+    # Stored beside what the model reads, which may be cut: the list is taken from there after a resume or a rewind.
+    details = {"todos": [dict(item) for item in memory.todos], "revision": memory.todo_revision}
+    return result(body, summary=f"{counts['completed']} of {len(memory.todos)} done", details=details)
