@@ -27,6 +27,7 @@ from hermes.outcomes import CancelReason
 log = logging.getLogger(__name__)
 
 MAX_PARALLEL = 8
+_LARGEST_LOOKED_INTO = 1_000_000
 
 
 class BatchHost(Protocol):
@@ -309,6 +310,16 @@ def tool_row(result: ToolResult, now: float) -> Row:
     )
 
 
+def _tells_an_error(text: str) -> bool:
+    """Whether a structured result has an ``error``: a tool that gives a plain text back has no other way to say so."""
+    if len(text) > _LARGEST_LOOKED_INTO or not text.lstrip().startswith("{") or '"error"' not in text:
+        return False
+    try:
+        return bool(json.loads(text).get("error"))
+    except (ValueError, RecursionError):
+        return False
+
+
 def result_from(call: ToolCall, output: ToolOutput | str | Crash) -> ToolResult:
     """What a tool gave back, or how it broke, as the one result of its call."""
     if isinstance(output, Crash):
@@ -319,7 +330,8 @@ def result_from(call: ToolCall, output: ToolOutput | str | Crash) -> ToolResult:
         text = json.dumps({"error": f"the tool failed: {type(error).__name__}"})
         return ToolResult(call.id, call.name, text, is_error=True, status="error")
     if isinstance(output, str):
-        return ToolResult(call.id, call.name, output)
+        failed = _tells_an_error(output)
+        return ToolResult(call.id, call.name, output, is_error=failed, status="error" if failed else "ok")
     return ToolResult(
         call.id,
         call.name,

@@ -15,7 +15,7 @@ from hermes.agent.ports import PlannedCall, ToolContext, ToolFailure, ToolOutput
 from hermes.events import SessionEvent, ToolEnded, ToolStarted
 from hermes.messages import FileDiff, ImagePart, Row, TextPart, ToolCall, ToolResult
 from hermes.nurseries.scopes import LiveTree, ReasonScope
-from hermes.nurseries.tool_batch import MAX_PARALLEL, ToolBatch
+from hermes.nurseries.tool_batch import MAX_PARALLEL, ToolBatch, result_from
 from hermes.outcomes import CancelReason, Cause
 from tests.support.core import PlainTool
 
@@ -198,6 +198,26 @@ async def test_a_crash_of_one_tool_is_its_own_result_and_the_others_go_on(
     results = await batch_of(Host(), [planned("a", crash), planned("b", sleeps(1))]).run()
     assert statuses(results) == [("a", "error"), ("b", "ok")]
     assert "KeyError" in results[0].content
+
+
+@pytest.mark.parametrize(
+    ("said", "failed"),
+    [
+        ('{"error": "no such city"}', True),
+        (' {"error": {"code": 7}, "hint": "x"}', True),
+        ('{"error": null, "city": "Rome"}', False),
+        ('{"error": ""}', False),
+        ('{"city": {"error": "inside"}}', False),
+        ('[{"error": "in a list"}]', False),
+        ('{"error": "cut o', False),
+        ('say "error" aloud', False),
+        ("{" * 100_000 + '"error"', False),
+        ("error", False),
+    ],
+)
+def test_a_structured_text_with_an_error_on_top_is_a_failure(said: str, failed: bool) -> None:
+    result = result_from(ToolCall("c1", "weather", "{}"), said)
+    assert (result.content, result.is_error, result.status) == (said, failed, "error" if failed else "ok")
 
 
 async def test_an_output_keeps_diffs_images_and_details(autojump_clock: trio.testing.MockClock) -> None:
