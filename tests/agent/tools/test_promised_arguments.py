@@ -11,13 +11,19 @@ import pytest
 
 from hermes.agent.ports import StoredSession, ToolFailure, ToolOutput
 from hermes.agent.tools.base import BuiltinTool
+from hermes.agent.tools.clarify import Clarify
+from hermes.agent.tools.command_output import exit_meaning
 from hermes.agent.tools.delegate import DelegateTask
 from hermes.agent.tools.files import ReadFile, WriteFile
+from hermes.agent.tools.memory import Memory
 from hermes.agent.tools.patch import Patch
 from hermes.agent.tools.process import ProcessManage
 from hermes.agent.tools.registry import build_tools, knows_v4a
+from hermes.agent.tools.search import SearchFiles
 from hermes.agent.tools.services import ToolServices
 from hermes.agent.tools.session_search import SessionSearch
+from hermes.agent.tools.skills import SkillsList
+from hermes.messages import Withdrawn
 from hermes.settings import Settings
 from tests.support.tool_context import FakeToolContext, make_services
 
@@ -323,3 +329,125 @@ def test_both_formats_are_accepted_of_every_model(v4a: bool, services: ToolServi
     tool = build_tools(services, v4a=v4a).find("patch")
     assert tool is not None
     assert {"patch", "mode", "old_string"} <= set((tool.spec.accepts or tool.spec.parameters)["properties"])
+
+
+# --- smaller promises ------------------------------------------------------------------------------------------------
+
+
+async def test_a_list_of_processes_tells_all_that_one_needs_to_choose(ctx: FakeToolContext) -> None:
+    ctx.processes.add("proc_1", cwd="/srv", started_at=ctx.now() - 12.34, output_preview="x" * 500)
+    ctx.processes.add("proc_2", status="exited", exit_code=3, started_at=10.0, ended_at=14.0)
+    running, ended = (await call(ctx, ProcessManage, {"action": "list"}))["processes"]
+    assert running == {
+        "session_id": "proc_1",
+        "command": "serve",
+        "cwd": "/srv",
+        "pid": 7,
+        "uptime_seconds": 12.3,
+        "status": "running",
+        "exit_code": None,
+        "output_preview": "x" * 200,
+    }
+    assert (ended["status"], ended["exit_code"], ended["uptime_seconds"]) == ("exited", 3, 4.0)
+
+
+async def test_a_read_shows_two_thousand_lines_at_most_and_says_where_to_go_on(
+    ctx: FakeToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(1, 2501)))
+    for given in ({}, {"limit": 9999}):
+        value = await call(FakeToolContext(tmp_path, tmp_path), ReadFile, {"path": "a.txt", **given})
+        assert value["content"].splitlines()[-1] == "2000|2000"
+        assert (value["truncated"], value["next_offset"], value["total_lines"]) == (True, 2001, 2500)
+        assert "500 more lines" in value["hint"]
+    (tmp_path / "wide.txt").write_text("y" * 2500 + "\n")
+    value = await call(ctx, ReadFile, {"path": "wide.txt"})
+    assert value["content"] == f"1|{'y' * 2000}… [500 more characters]" and value["truncated"] is True
+
+
+async def test_a_search_shows_fifty_hits_and_where_the_next_ones_are(ctx: FakeToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hit\n" * 60)
+    for number in range(60):
+        (tmp_path / f"f{number:02}.md").write_text("x\n")
+    found = await call(ctx, SearchFiles, {"pattern": "hit"})
+    assert (found["total_count"], found["truncated"], "50" in found["hint"]) == (60, True, True)
+    files = await call(ctx, SearchFiles, {"pattern": "*.md", "target": "files"})
+    rest = await call(ctx, SearchFiles, {"pattern": "*.md", "target": "files", "offset": 50})
+    assert (len(files["files"]), len(rest["files"]), rest.get("truncated", False)) == (50, 10, False)
+    assert not set(files["files"]) & set(rest["files"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"questions": [{"question": "?"}] * 6}, "at most 5 questions"),
+        ({"question": "?", "choices": ["a", "b", "c", "d", "e"]}, "at most 4 choices"),
+        ({"questions": [{"question": " "}]}, "empty"),
+    ],
+)
+async def test_more_questions_than_a_person_reads_are_not_asked(
+    arguments: dict[str, Any], said: str, ctx: FakeToolContext
+) -> None:
+    with pytest.raises(ToolFailure, match=said):
+        await call(ctx, Clarify, arguments)
+    assert ctx.asked == []
+
+
+def test_questions_that_a_stop_took_back_count_as_far_as_they_were_answered(
+    ctx: FakeToolContext, services: ToolServices
+) -> None:
+    ctx.answer = Withdrawn("user_interrupt", {"answers": {"q0": "tea"}})
+    value = json.loads(Clarify(services).cancelled(ctx, {"questions": [{"question": "a"}, {"question": "b"}]}).content)
+    assert value["outcome"] == "cancelled"
+    assert [one["status"] for one in value["responses"]] == ["answered", "unanswered"]
+
+
+@pytest.mark.parametrize(("target", "limit"), [("memory", 2200), ("user", 1375)])
+async def test_notes_have_a_limit_each_and_are_kept_as_they_were_beyond_it(
+    target: str, limit: int, ctx: FakeToolContext
+) -> None:
+    fits = await call(ctx, Memory, {"target": target, "action": "add", "content": "x" * limit})
+    assert fits["usage"] == f"{limit} of {limit} characters"
+    with pytest.raises(ToolFailure, match=f"of {limit} characters") as caught:
+        await call(ctx, Memory, {"target": target, "action": "add", "content": "y"})
+    assert json.loads(caught.value.content)["entries"] == ["x" * limit]
+
+
+async def test_only_the_final_state_of_several_operations_has_to_fit(ctx: FakeToolContext) -> None:
+    await call(ctx, Memory, {"target": "user", "action": "add", "content": "x" * 1300})
+    operations = [{"action": "add", "content": "z" * 1000}, {"action": "remove", "old_text": "xxx"}]
+    assert (await call(ctx, Memory, {"target": "user", "operations": operations}))["entries"] == ["z" * 1000]
+
+
+async def test_skills_can_be_listed_by_category(ctx: FakeToolContext) -> None:
+    for folder in ("dev/a", "home/b"):
+        (ctx.home / "skills" / folder).mkdir(parents=True)
+        (ctx.home / "skills" / folder / "SKILL.md").write_text(f"---\nname: {folder[-1]}\ndescription: d\n---\nx")
+    assert [one["name"] for one in (await call(ctx, SkillsList, {"category": "home"}))["skills"]] == ["b"]
+    assert len((await call(ctx, SkillsList, {}))["skills"]) == 2
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", ["", "last"])
+async def test_a_patch_keeps_line_endings_and_the_end_of_the_file(
+    newline: str, end: str, ctx: FakeToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_bytes(newline.join(("one", "two", "three", end)).encode())
+    text = "*** Begin Patch\n*** Update File: a.txt\n one\n-two\n+2\n*** End Patch"
+    await call(ctx, Patch, {"patch": text})
+    assert (tmp_path / "a.txt").read_bytes() == newline.join(("one", "2", "three", end)).encode()
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "part"),
+    [
+        ("grep", 1, "no lines matched"),
+        ("diff", 1, "differ"),
+        ("x", 124, "timed out"),
+        ("x", 130, "interrupted"),
+        ("x", 137, "killed"),
+    ],
+)
+def test_well_known_exit_codes_have_a_meaning(program: str, code: int, part: str) -> None:
+    assert part in str(exit_meaning(program, code))
+    assert exit_meaning(program, 0) is None
