@@ -21,7 +21,7 @@ from hermes.events import ServerDraining
 from hermes.nurseries.artifacts import Artifacts
 from hermes.nurseries.browser_broker import BrowserBroker
 from hermes.nurseries.browser_capabilities import may_act
-from hermes.nurseries.containment import contained, running_beside
+from hermes.nurseries.containment import Crash, contained, running_beside
 from hermes.nurseries.heap import collect_in_moderation, keep_heap_small
 from hermes.nurseries.scopes import ReasonScope
 from hermes.nurseries.services import Services
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXIT_AT_ONCE = 130
+EXIT_CRASHED = 1
 
 FLUSH_AT_MOST = 0.5
 """Seconds that clients get for the last frames at shutdown, whatever the configuration says: an exit is prompt."""
@@ -66,6 +67,7 @@ class ServerTree:
         self.browsers = BrowserBroker(lambda action: may_act(services.settings(), action))
         self.artifacts = Artifacts()
         self._surfaces_ended: Settlement[None] = Settlement()
+        self._surface_crashed = False
 
     def stop(self, reason: CancelReason) -> bool:
         """Begin to stop. True for the first call."""
@@ -82,7 +84,8 @@ class ServerTree:
     async def run(self, surfaces: Sequence[tuple[str, Surface]], *, signals: bool = True) -> int:
         """Run the surfaces over the sessions until the server is stopped.
 
-        The end of a surface stops the server: a stdio host that has gone takes its process along.
+        The end of a surface stops the server: a stdio host that has gone takes its process along. The exit code is
+        ``EXIT_CRASHED`` if it was a crash that ended it.
         """
         try:
             with self.scope:
@@ -111,7 +114,7 @@ class ServerTree:
             if self.services.close_connections is not None:
                 with trio.CancelScope(deadline=trio.current_time() + 1, shield=True):
                     await contained("connections to providers", self.services.close_connections)
-        return 0
+        return EXIT_CRASHED if self._surface_crashed else 0
 
     async def _run_surfaces(self, surfaces: Sequence[tuple[str, Surface]], scope: trio.CancelScope) -> None:
         with scope:
@@ -123,7 +126,8 @@ class ServerTree:
     async def _run_surface(self, name: str, surface: Surface) -> None:
         node = ReasonScope("surface", name, self.scope)
         with node:
-            await contained(f"surface {name}", surface)
+            if isinstance(await contained(f"surface {name}", surface), Crash):
+                self._surface_crashed = True
         self.stop(CancelReason(Cause.CLIENT_DISCONNECT if not node.cancelled else Cause.NODE_CANCEL, f"{name} ended"))
 
     async def _stop_in_order(self, reason: CancelReason, surface_scope: trio.CancelScope) -> None:

@@ -15,7 +15,7 @@ from hermes.errors import Draining
 from hermes.events import ServerDraining, SessionClosed, TurnEnded
 from hermes.messages import Prompt
 from hermes.nurseries.event_log import LogClosed
-from hermes.nurseries.server_tree import ServerTree
+from hermes.nurseries.server_tree import EXIT_CRASHED, ServerTree
 from hermes.nurseries.session import Session
 from hermes.outcomes import CancelReason, Cause, RunStatus
 from tests.support.core import call, events_of, hang, make_services, running_tree, say
@@ -62,7 +62,7 @@ async def test_a_surface_that_crashes_stops_the_server_in_order(autojump_clock: 
         await session.submit_nowait(Prompt("hello")).wait_accepted()
         raise RuntimeError("a bug")
 
-    assert await run(tree, broken) == 0
+    assert await run(tree, broken) == EXIT_CRASHED
     assert isinstance(events_of(sessions[0])[-1], SessionClosed)
 
 

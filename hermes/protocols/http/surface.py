@@ -50,6 +50,8 @@ from hermes.protocols.wire.json_codec import encode
 log = logging.getLogger(__name__)
 
 WORK = "hermes.work"
+STORE_AGAIN = 5.0
+"""Seconds between two tries to write what can wait."""
 _BAD_LENGTH = "Content-Length is not a number, or stands beside Transfer-Encoding"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -146,7 +148,7 @@ class HttpSurface:
         listener = HttpListener(self.app, websockets=self.websockets, limits=limits, always=SECURITY_HEADERS)
         self.api.counts = listener.counts
         listen = partial(listener.serve, listeners, drain=self.api.tree.sessions_ended)
-        await response_records.end_abandoned(self.api)
+        closed = await self._end_abandoned()
         # The sockets listen already: who connects from now on is heard.
         task_status.started()
 
@@ -155,9 +157,29 @@ class HttpSurface:
             self.api.runs.shutdown_requested()
             await trio.sleep_forever()
 
-        tasks = (("http runs", self.api.runs.run), ("http", listen), ("http draining", mark_draining))
+        async def end_abandoned_later() -> None:
+            while not closed and not await self._end_abandoned():
+                await trio.sleep(STORE_AGAIN)
+            await trio.sleep_forever()
+
+        tasks = (
+            ("http runs", self.api.runs.run),
+            ("http", listen),
+            ("http draining", mark_draining),
+            ("http abandoned responses", end_abandoned_later),
+        )
         with self.api.loop.watching():
             await run_until_one_ends(*tasks)
+
+    async def _end_abandoned(self) -> bool:
+        """False if the store could not be written now: another program may hold it, and that is no reason not to
+        serve."""
+        try:
+            await response_records.end_abandoned(self.api)
+        except HermesError as error:
+            log.warning("responses that an earlier server left open cannot be closed yet: %s", error)
+            return False
+        return True
 
     def _is_public(self, method: str, path: str) -> bool:
         if path == browser_control.REGISTER_PATH and not browser_control.enabled(self.api):

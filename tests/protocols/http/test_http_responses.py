@@ -10,7 +10,9 @@ import pytest
 import trio
 
 from hermes.agent.store.memory import MemoryStore
+from hermes.errors import StoreUnavailable
 from hermes.outcomes import Usage
+from hermes.protocols.http import surface as http_module
 from hermes.protocols.http import turns
 from hermes.settings import Settings
 from tests.protocols.http.test_http_chat_completions import fail, think
@@ -286,6 +288,37 @@ async def test_what_a_dead_process_left_in_progress_is_incomplete_after_the_next
     await store.put_record("response", made["id"], unfinished, owner=principal)
     async with http_surface(store=store) as surface:
         assert (await surface.get(f"/v1/responses/{made['id']}")).json()["status"] == "incomplete"
+
+
+class LockedAtStart(MemoryStore):
+    """Another program holds the database while the server starts, and lets go of it after a while."""
+
+    is_locked = False
+
+    async def list_records(self, kind: str, **given: Any) -> Any:
+        if self.is_locked and kind == "response":
+            raise StoreUnavailable("another program holds the session database locked", cause="locked")
+        return await super().list_records(kind, **given)
+
+
+async def test_a_store_that_is_locked_at_the_start_keeps_nobody_from_being_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_module, "STORE_AGAIN", 0.01)
+    store = LockedAtStart(now=clock)
+    async with http_surface(say("x"), store=store) as surface:
+        made = await create(surface)
+        record = await store.get_record("response", made["id"])
+        assert record is not None
+        principal = surface.surface.api.principal
+    unfinished = {**record, "response": {**record["response"], "status": "in_progress"}, "owner": "dead"}
+    await store.put_record("response", made["id"], unfinished, owner=principal)
+    store.is_locked = True
+    async with http_surface(store=store) as surface:
+        assert (await surface.get(f"/v1/responses/{made['id']}")).json()["status"] == "in_progress"
+        store.is_locked = False
+        while (await surface.get(f"/v1/responses/{made['id']}")).json()["status"] != "incomplete":
+            await trio.sleep(0.01)
 
 
 async def test_a_repeated_key_gives_the_same_response() -> None:
