@@ -57,8 +57,8 @@ class PluginTool:
                 raise
             log.warning("the tool %s raised what is no Exception", self.spec.name, exc_info=error)
             if ours is not None:
-                raise ours from error
-            raise _failure(f"the tool {self.spec.name} failed: {type(error).__name__}") from error
+                raise ours from error  # noqa: ASYNC104 (a cancel is among what is ours)
+            raise _failure(f"the tool {self.spec.name} failed: {type(error).__name__}") from error  # noqa: ASYNC104
         raise _failure(f"the tool {self.spec.name} gave no answer within {self._timeout:g} s")
 
     def preview(self, arguments: Mapping[str, Any]) -> str:
@@ -88,7 +88,7 @@ def _answer(own: Callable[[Mapping[str, Any]], Any], read: Callable[[Any], T], a
     except BaseException as error:
         if not ends_only_the_plugin(error):
             raise
-        raise _Failed from error
+        raise _Failed from error  # noqa: ASYNC104 (a cancel was raised again above)
 
 
 def adapt_plugins(plugins: Iterable[object], host: PluginHost) -> tuple[Tool, ...]:

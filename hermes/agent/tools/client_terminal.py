@@ -71,7 +71,7 @@ async def _wait(
     finally:
         if stopped:
             if running:
-                await _kill(ctx, named)
+                await _kill(ctx, named)  # noqa: ASYNC102 (shielded and bounded inside)
             output = None
             with trio.move_on_after(_CLEAN_UP_WITHIN, shield=True):
                 output = await ctx.client_tool("terminal/output", named)

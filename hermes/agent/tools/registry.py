@@ -249,6 +249,5 @@ def _made(point: EntryPoint, services: ToolServices) -> Any:
         # Code of third parties raises what it likes, at its import too; `sys.exit` is an example.
         if not ends_only_the_plugin(error):
             raise
-        raise _NotLoaded(
-            f"{type(error).__name__}: {error}" if not isinstance(error, Exception) else str(error)
-        ) from error
+        told = str(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}"
+        raise _NotLoaded(told) from error  # noqa: ASYNC104 (a cancel was raised again above)

@@ -158,8 +158,10 @@ class HttpSurface:
             await trio.sleep_forever()
 
         async def end_abandoned_later() -> None:
-            while not closed and not await self._end_abandoned():
+            done = closed
+            while not done:
                 await trio.sleep(STORE_AGAIN)
+                done = await self._end_abandoned()
             await trio.sleep_forever()
 
         tasks = (
