@@ -26,7 +26,7 @@ from hermes.agent.ports import (
 from hermes.agent.progress import TurnProgress
 from hermes.agent.redaction import redact_value
 from hermes.agent.turn_setup import LoopEnd
-from hermes.errors import HermesError, SessionOwnedElsewhere, StoreUnavailable
+from hermes.errors import HermesError, SessionOwnedElsewhere, StoredSessionNotFound, StoreUnavailable
 from hermes.events import (
     RedirectApplied,
     SessionEvent,
@@ -326,7 +326,8 @@ class Turn:
                 stored = await turn_store.finish(self.session, self, rows, usage=usage)
             else:
                 stored = await turn_store.append(self.session, rows, usage=usage, owner=owner)
-        except SessionOwnedElsewhere:
+        except (SessionOwnedElsewhere, StoredSessionNotFound):
+            # Deleted: by somebody whose clock has jumped, and for whom the lease had expired.
             self.lose_lease()
             await trio.lowlevel.checkpoint()
             return ()

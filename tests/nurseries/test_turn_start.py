@@ -350,6 +350,23 @@ async def test_rows_of_a_turn_whose_lease_was_taken_are_refused_before_anybody_h
         assert_history_is_whole(session.rows)
 
 
+async def test_a_turn_whose_session_was_deleted_elsewhere_ends_as_one_that_lost_its_lease(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """For somebody whose clock has jumped the lease had expired, and nothing spoke against deleting."""
+    store = FailingStore()
+    services, _ = make_services(say("", calls=[call("nap", seconds=2)]), say("again"), store=store)
+    async with running_tree(services) as tree:
+        session = tree.registry.create(source="test", cwd="/")
+        turn = await started(session)
+        await trio.sleep(1)
+        await store.inner.release_lease(session.key, services.owner)
+        await store.inner.delete_session(session.key)
+        record = await turn.wait_ended()
+        assert record.cause is Cause.LEASE_LOST
+        assert_events_are_well_formed(events_of(session))
+
+
 @pytest.mark.parametrize(("failures", "lost"), [(2, False), (3, True)])
 async def test_a_lease_that_cannot_be_renewed_counts_as_lost_when_it_has_expired(
     autojump_clock: trio.testing.MockClock, failures: int, lost: bool
