@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from hermes.agent.stored_views import TODO_TOOLS
 from hermes.agent.tokens import row_tokens
 from hermes.messages import Content, ImagePart, Row, TextPart, ToolCall, has_images
 from hermes.records import dataclass
@@ -19,7 +20,6 @@ from hermes.records import dataclass
 ENOUGH_SHARE: Final = 0.75
 """Of the threshold: less room would be used up soon, and the provider's cache be lost again."""
 GIST_CHARS: Final = 120
-TODOS: Final = "todo_list"
 IMAGE_LEFT_OUT: Final = "[an image was left out to save room]"
 _STOPPED: Final[Mapping[str, str]] = {"none": "it never started", "unknown": "its outcome is not known"}
 
@@ -51,7 +51,9 @@ def plan_pruning(rows: Sequence[Row], tail: int) -> Pruning:
 
 def _shorter(rows: Sequence[Row], tail: int) -> Iterator[tuple[Row, Content]]:
     newest_prompt = max((at for at, row in enumerate(rows) if row.is_user_prompt), default=-1)
-    newest_todos = max((at for at, row in enumerate(rows) if row.role == "tool" and row.tool_name == TODOS), default=-1)
+    newest_todos = max(
+        (at for at, row in enumerate(rows) if row.role == "tool" and row.tool_name in TODO_TOOLS), default=-1
+    )
     newest_calls = {(call.name, call.arguments): call.id for row in rows for call in row.tool_calls}
     calls: dict[str, ToolCall] = {}
     for at, row in enumerate(rows[:tail]):

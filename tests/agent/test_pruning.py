@@ -97,10 +97,11 @@ def test_long_and_broken_arguments_are_cut_to_a_gist_on_one_line() -> None:
     assert isinstance(line, str) and len(line) < 300 and "\n" not in line and "…" in line
 
 
-def test_short_results_the_tail_the_newest_todo_list_and_what_was_left_out_before_stay() -> None:
+@pytest.mark.parametrize("todos", ["todo_list", "todo"])
+def test_short_results_the_tail_the_newest_todo_list_and_what_was_left_out_before_stay(todos: str) -> None:
     short = numbered(one_round("c1", '{"ok": true}'))
     assert plan_pruning(short, 2) == Pruning({}, 0)
-    rows = numbered([*one_round("c1", LONG, "todo_list"), *one_round("c2", LONG, "todo_list"), *one_round("c3", LONG)])
+    rows = numbered([*one_round("c1", LONG, todos), *one_round("c2", LONG, todos), *one_round("c3", LONG)])
     pruning = plan_pruning(rows, 4)
     assert list(pruning.contents) == [2]
     again = plan_pruning(pruned(rows, pruning), 4)
